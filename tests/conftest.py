@@ -49,6 +49,8 @@ run_folder = pytest.StashKey[Path]()
 run_mark = pytest.StashKey[str]()
 first_seen = pytest.StashKey[dict[str, str]]()  # what lasts longer than its file, and behind which
 file_of_test = pytest.StashKey[str]()  # which ends now
+file_begun = pytest.StashKey[Path]()  # of the test that runs
+file_began_s = pytest.StashKey[float]()  # since 1970
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -144,6 +146,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A loop that a test has closed leaves none of our handlers behind."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if item.config.stash.get(file_begun, None) != item.path:
+        item.config.stash[file_begun], item.config.stash[file_began_s] = item.path, time.time()
 
 
 # --- skips ----------------------------------------------------------------------------------------
@@ -171,7 +175,8 @@ def pytest_runtest_makereport(
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         report.sections.append(("seed", f"seed of this test: {seed_of(item)}"))
     if report.failed:
-        report.sections.extend(logs_of_sites(Path(item.config.option.basetemp)))
+        since_s = item.config.stash[file_began_s]
+        report.sections.extend(logs_of_sites(Path(item.config.option.basetemp), since_s))
     return report
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, TypedDict
 
+import psutil
 import pytest
 
 WRITTEN_EVERY_S = 10.0  # so that something is left of a run that is killed
@@ -108,11 +109,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(file), "tigerchat-record")
 
 
-def logs_of_sites(folder: Path) -> list[tuple[str, str]]:
+def logs_of_sites(folder: Path, since_s: float = 0.0) -> list[tuple[str, str]]:
     """A title and the end of each log that tests keep under `folder`, the newest first, cut to the
-    last lines and, before these, whatever speaks of a fault.
+    last lines and, before these, whatever speaks of a fault. One to which nobody has written since
+    then, in seconds since 1970, and which this process has closed, is of a site that has ended
+    before: it says nothing of what fails now.
     """
     found = [file for deep in ("*", "*/*", "*/*/*") for file in folder.glob(f"{deep}.log")]
+    open_here = {str(file.path) for file in psutil.Process().open_files()}
+    found = [f for f in found if f.stat().st_mtime >= since_s or str(f.resolve()) in open_here]
     found.sort(key=lambda file: file.stat().st_mtime, reverse=True)
     shown = []
     for file in found[:LOGS_SHOWN_MAX]:

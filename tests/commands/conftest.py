@@ -83,9 +83,12 @@ def serving(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> 
 @pytest.fixture
 def chat(serving: LocalSite) -> Chat:
     """`chat("send", room, "hello")`: a verb that speaks to `serving` and must succeed, run in this
-    process, because starting one costs more than the verb; what it printed."""
+    process, because starting one costs more than the verb; what it printed. One that reads shows
+    all that an earlier one was told is stored, whichever node it asks."""
 
     def run(*words: object, text: str | None = None) -> str:
+        if words[0] == "tail" or words[:2] == ("room", "list"):
+            serving.wait_told()
         arguments = [*map(str, words), "--local", str(serving.folder)]
         done = CliRunner().invoke(tigerchat_group, arguments, input=text, catch_exceptions=False)
         assert done.exit_code == 0, done.output

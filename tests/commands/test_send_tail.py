@@ -138,6 +138,7 @@ def test_a_room_that_was_mistyped_is_guessed(
     tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, chat: Chat, room: str
 ) -> None:
     chat("room", "create", "weather report")
+    serving.wait_told()
     wrong = tigerchat("send", "wether report", "x", "--local", serving.folder)
     assert "did you mean 'weather report'?" in sentence(wrong, 1)
 

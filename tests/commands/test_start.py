@@ -198,8 +198,9 @@ def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
     site = run(folder, "--nodes", 3, "--shards", 1)
     site.until_serving()
     assert "format:" not in site.printed()
-    told = tigerchat("tail", "general", "--last", 5, "--no-follow", *local)
-    assert told.stdout.count("hello") == 1
+    words = ("tail", "general", "--last", 5, "--no-follow", *local)
+    site.until(lambda: "hello" in tigerchat(*words).stdout, "shown by the node that is asked")
+    assert tigerchat(*words).stdout.count("hello") == 1
     assert site.stop(signal.SIGTERM) == 0
     assert site.processes() == []
     shutil.rmtree(folder)

@@ -92,6 +92,7 @@ def test_token_for_reading_may_not_send_and_works_by_address(
         "--ca",
         tmp_path / "ca.pem",
     ]
+    serving.wait_told()
     listed = tigerchat("room", "list", "--json", *address)
     assert listed.returncode == 0, listed.stderr
     assert "rights" in [json.loads(line)["name"] for line in listed.stdout.splitlines()]

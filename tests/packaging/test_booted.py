@@ -165,9 +165,12 @@ def test_three_machines_acknowledge_lose_one_and_go_on(machines: Machines) -> No
     machines.boot(lost)
     machines.until_serving(lost)
     say(machines, "and it is back")
+    texts = "all three are up", *(f"lost, message {n}" for n in range(3)), "and it is back"
+    wait_until(  # a node hears of what another one acknowledged with its next heartbeat
+        lambda: all(text in said(machines) for text in texts), 60, lambda: said(machines)
+    )
     told = said(machines)
-    for text in ("all three are up", *(f"lost, message {n}" for n in range(3)), "and it is back"):
-        assert told.count(text) == 1, told
+    assert all(told.count(text) == 1 for text in texts), told
 
 
 def test_systemd_sees_them_as_they_are(machines: Machines) -> None:

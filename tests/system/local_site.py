@@ -445,6 +445,17 @@ class LocalSite:
             lambda: f"all replicas in normal operation: {self.statuses()}",
         )
 
+    def wait_told(self, shard: int = 0) -> None:
+        """Until each replica that answers has executed all that is committed by now: a backup hears
+        of it with the next prepare or heartbeat, and until then its node shows less than somebody
+        was told, whom another connection told it."""
+        told = max((s["commit_max"] for s in self.statuses(shard) if s), default=0)
+        wait_until(
+            lambda: all(s["commit_min"] >= told for s in self.statuses(shard) if s),
+            HUNG_S / SLOWER_MAX,
+            lambda: f"op {told} is executed everywhere: {self.statuses(shard)}",
+        )
+
     def edge_serves(self, node: int) -> bool:
         """Whether somebody listens at the node's client port."""
         port = self.site.nodes[node].client_port

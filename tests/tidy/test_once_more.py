@@ -1,6 +1,7 @@
 """How a run of all tests is put together: its parts, its limits, what is looked at once more."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -211,3 +212,14 @@ def test_logs_show_their_faults_and_their_end(tmp_path: Path) -> None:
     ((title, text),) = logs_of_sites(tmp_path)
     assert title == "log test_x0/site.log"
     assert text.splitlines()[:2] == ["HALT STORAGE_WRITE at x", "line 60"]
+
+
+def test_a_log_of_a_site_that_has_ended_before_is_not_shown(tmp_path: Path) -> None:
+    ended, goes_on, quiet = (tmp_path / f"{name}.log" for name in ("ended", "goes_on", "quiet"))
+    for file in (ended, goes_on, quiet):
+        file.write_text("HALT VOLUME_MOVED at x\n")
+    for file in (ended, quiet):
+        os.utime(file, (1000.0, 1000.0))
+    with quiet.open("ab"):  # its site has nothing to say for a while
+        shown = [title for title, _ in logs_of_sites(tmp_path, 1001.0)]
+    assert shown == ["log goes_on.log", "log quiet.log"]
