@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,10 @@ from appliance.base.printable import json_line
 from appliance.cores.metadata.session import Pace
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.host.stdio import standard_input
+from appliance.drivers.network.ask import Questions
+from appliance.drivers.network.objects_link import OBJECTS_ANSWER_SIZE_MAX, OBJECTS_SOCKET
+from appliance.formats.local import LOCAL_OBJECTS
+from appliance.formats.site import SITE_FILE, load_site
 from appliance.formats.toytlv.ids import (
     Id,
     id_of_key,
@@ -28,7 +31,6 @@ from appliance.formats.toytlv.ids import (
     unzip_id,
     zip_id,
 )
-from appliance.roles.metadata.door import SOCKET
 from appliance.roles.metadata.object_store import ObjectStore
 from appliance.roles.metadata.requests import address_of, answer
 from appliance.roles.metadata.service import Service
@@ -233,42 +235,40 @@ def _words(text: str) -> Iterator[str]:
 # --- the objects of a running node ----------------------------------------------------------------
 
 
-def _door(node_folder: Path) -> socket.socket:
-    """The socket of the node's objects; ConfigurationError if they do not run."""
-    door = socket.socket(socket.AF_UNIX)
-    door.settimeout(_ANSWER_S)
-    try:
-        door.connect(str(node_folder / SOCKETS_FOLDER / SOCKET))
-    except OSError as error:
-        door.close()
-        raise _silent(node_folder, error) from error
-    return door
+def _door(node_folder: Path) -> Questions:
+    """The way to the node's objects; StorageError or ConfigurationError without its site file."""
+    return Questions(
+        node_folder / SOCKETS_FOLDER,
+        OBJECTS_SOCKET,
+        cluster=load_site(node_folder / SITE_FILE).cluster,
+        timeout_s=_ANSWER_S,
+        answer_size_max=OBJECTS_ANSWER_SIZE_MAX,
+    )
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parsed(body: bytes) -> dict[str, Any]:
     """What the objects say; ValueError: nothing of theirs."""
-    found = parse_json(line)
+    found = parse_json(body)
     if not isinstance(found, dict):
         raise ValueError("no object")
     return found
 
 
 def _silent(node_folder: Path, error: Exception) -> ConfigurationError:
+    place = node_folder / SOCKETS_FOLDER / OBJECTS_SOCKET
     return ConfigurationError(
-        f"the objects of {node_folder} do not answer at {node_folder / SOCKETS_FOLDER / SOCKET} "
+        f"the objects of {node_folder} do not answer at {place} "
         f"({error}): start the node, and give it an objects_port in site.toml"
     )
 
 
 def _ask(node_folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The answer of the node's objects; ConfigurationError if they do not run or refuse."""
-    with _door(node_folder) as door:
-        try:
-            door.sendall(json.dumps(request).encode() + b"\n")
-            with door.makefile("rb") as answers:
-                found = _parsed(answers.readline())
-        except (OSError, ValueError) as error:
-            raise _silent(node_folder, error) from error
+    try:
+        with _door(node_folder) as door:
+            found = _parsed(door.ask(LOCAL_OBJECTS, json.dumps(request).encode()))
+    except (OSError, ValueError) as error:
+        raise _silent(node_folder, error) from error
     if "error" in found:
         raise EditRefused(found["reason"])
     return found
@@ -324,23 +324,20 @@ def watch(node_folder: Path, room: str | None, count: int | None) -> int:
     Beside topics, pins, reactions, read markers and profiles: who types and who is there.
     """
     shown = 0
-    with _door(node_folder) as door:
-        door.sendall(b'{"do": "watch"}\n')
-        door.settimeout(None)
-        with door.makefile("rb") as lines:
-            for line in lines:
-                try:
-                    told = _parsed(line)
-                except ValueError as error:
-                    raise _silent(node_folder, error) from error
-                rows = told.get("changes", [told["live"]] if "live" in told else [])
-                for row in rows:
+    try:
+        with _door(node_folder) as door:
+            door.ask(LOCAL_OBJECTS, b'{"do": "watch"}')
+            while count is None or shown < count:
+                told = _parsed(door.told(LOCAL_OBJECTS))
+                for row in told.get("changes", [told["live"]] if "live" in told else []):
                     if room is None or row.get("room", "").partition("@")[0] == room:
                         _say(row)
                         shown += 1
                         if shown == count:
-                            return 0
-    raise ConfigurationError(f"the objects of {node_folder} have stopped: start the node")
+                            break
+    except (OSError, ValueError) as error:
+        raise _silent(node_folder, error) from error
+    return 0
 
 
 @command.group("peers", invoke_without_command=True)

@@ -102,16 +102,7 @@ COMMAND_NAMES = {
 # what a client (sender 255) may send to a replica
 COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))
 
-# Between processes of one node only, on a Unix socket, never signed.
-(
-    LOCAL_ATTACH,
-    LOCAL_ATTACHED,
-    LOCAL_COMMITTED,
-    LOCAL_READ_ROOMS,
-    LOCAL_ROOMS,
-    LOCAL_STATUS,
-    LOCAL_BROKEN,
-) = range(0x40, 0x47)
+# 0x40 to 0x4f: between processes of one node only (`local.py`).
 
 # Operations of a request or prepare.
 (

@@ -61,19 +61,17 @@ from appliance.drivers.network.suspicions import Suspicions
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.drivers.nvme.room import Room
 from appliance.drivers.nvme.volume import Volume
+from appliance.formats import local
 from appliance.formats.envelope import (
     COMMAND_NAMES,
     COMMANDS_CLIENT,
-    LOCAL_BROKEN,
-    LOCAL_READ_ROOMS,
-    LOCAL_ROOMS,
-    LOCAL_STATUS,
     REQUEST,
     SENDER_CLIENT,
+    Header,
     Message,
-    make,
 )
 from appliance.formats.geometry import ROOM_ROW_SIZE
+from appliance.formats.local import LOCAL_BROKEN, LOCAL_READ_ROOMS, LOCAL_ROOMS, LOCAL_STATUS
 from appliance.formats.segment import ring_size
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
@@ -478,7 +476,7 @@ class ReplicaRole:
         header = message.header
         if header.command == LOCAL_STATUS:
             body = json.dumps(self.status()).encode()
-            self._reply(connection, LOCAL_STATUS, 0, header.aux, body)
+            self._reply(connection, local.answer(header, LOCAL_STATUS, body=body), body)
             return
         if header.command == LOCAL_BROKEN:
             self._core.on_segment_broken(header.op)
@@ -491,11 +489,10 @@ class ReplicaRole:
             body = b"".join(row(bytes(room)) or missing for room in ids[:LOCAL_ROOMS_MAX])
         else:
             body = self._rooms.room_rows(header.op, min(header.aux, LOCAL_ROOMS_MAX))
-        self._reply(connection, LOCAL_ROOMS, self._rooms.log_seq, header.aux, body)
+        answer = local.answer(header, LOCAL_ROOMS, op=self._rooms.log_seq, body=body)
+        self._reply(connection, answer, body)
 
-    def _reply(self, connection: Connection, command: int, op: int, aux: int, body: bytes) -> None:
-        cluster, number = self._node.site.cluster, self._shard.number
-        header = make(command, cluster=cluster, shard=number, op=op, aux=aux, body=body)
+    def _reply(self, connection: Connection, header: Header, body: bytes) -> None:
         connection.send(self._local.signer.frame(header, body))
 
     def _facts(self) -> dict[str, Any]:

@@ -15,13 +15,16 @@ from appliance.base.signature import SigningKey
 from appliance.cores.metadata.session import Pace
 from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.network.ask import Questions
+from appliance.drivers.network.objects_link import OBJECTS_ANSWER_SIZE_MAX, OBJECTS_SOCKET
+from appliance.formats.local import LOCAL_OBJECTS
 from appliance.formats.settings import encode_settings, load_settings
-from appliance.formats.site import Node, Shard, Site
+from appliance.formats.site import SITE_FILE, Node, Shard, Site, encode_site
 from appliance.formats.site_view import SiteView
-from appliance.roles.metadata.door import SOCKET
 from appliance.roles.metadata.role import MetadataRole
 from tests.patience import HUNG_S
 
+CLUSTER = bytes([1]) * 16
 PACE = Pace(300, 700, 10_000)
 
 
@@ -38,11 +41,20 @@ def site_of(folder: Path, ports: list[int], number: int = 1) -> list[NodeFolder]
         (place / "node.toml").write_text(encode_settings(index))
         keys.append(SigningKey(bytes([index]) * 32))
         nodes.append(
-            Node(index, f"node-{index}", "127.0.0.1", 1, 2, 3, keys[-1].public, certificate)
+            Node(
+                index,
+                f"node-{index}",
+                "127.0.0.1",
+                *range(3 * index + 1, 3 * index + 4),
+                keys[-1].public,
+                certificate,
+            )
         )
         nodes[-1] = Node(**(nodes[-1].__dict__ | {"objects_port": port}))
     shard = Shard(0, [0], [bytes([1]) * 16], 1, 0, 8)
-    site = Site(bytes([1]) * 16, nodes, [shard], "i", "a", number)
+    site = Site(CLUSTER, nodes, [shard], "i", "a", number)
+    for index in range(len(ports)):
+        (folder / f"node-{index}" / SITE_FILE).write_text(encode_site(site))
     return [
         NodeFolder(
             folder / f"node-{index}",
@@ -76,14 +88,10 @@ class Running:
 
     async def ask(self, index: int, **request: Any) -> dict[str, Any]:
         """Through the node's own socket."""
-        path = self.folders[index].path / "sockets" / SOCKET
-        while not path.exists():  # noqa: ASYNC110
+        sockets = self.folders[index].path / "sockets"
+        while not (sockets / OBJECTS_SOCKET).exists():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        reader, writer = await asyncio.open_unix_connection(str(path))
-        writer.write(json.dumps(request).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(await reader.readline())
-        writer.close()
-        return answer
+        return await asyncio.to_thread(answer_of, sockets, CLUSTER, request)
 
     async def until(self, holds: Callable[[], Any]) -> None:
         """`holds` is asked again and again; it may be a coroutine function."""
@@ -103,6 +111,16 @@ class Running:
 
     def counters(self, index: int) -> dict[str, int]:
         return self.roles[index].service.counters
+
+
+def answer_of(sockets: Path, cluster: bytes, request: dict[str, Any]) -> dict[str, Any]:
+    """What the objects answer that are asked in this folder of sockets."""
+    words = {"cluster": cluster, "timeout_s": HUNG_S, "answer_size_max": OBJECTS_ANSWER_SIZE_MAX}
+    with Questions(sockets, OBJECTS_SOCKET, **words) as questions:
+        said: dict[str, Any] = json.loads(
+            questions.ask(LOCAL_OBJECTS, json.dumps(request).encode())
+        )
+    return said
 
 
 def two_sites(folder: Path, ports: list[int]) -> tuple[Running, Running]:

@@ -26,8 +26,9 @@ from appliance.drivers.network.link import Connection, Link, Secured
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.network.tls import client_context
 from appliance.formats import record, session
-from appliance.formats.envelope import LOCAL_STATUS, OPERATION_APPEND, SENDER_CLIENT, Message
+from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
+from appliance.formats.local import LOCAL_COMMITTED, LOCAL_STATUS
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import PORTS, PORTS_AT_ONCE, close, port_is_free, ports_reserved
@@ -244,7 +245,7 @@ class EdgeLike:
     def on_message(self, where: object, message: Message) -> None:
         if message.header.command in COMMANDS_TO_CLIENT:
             self._sessions.on_message(0, message)
-        elif message.header.command == 0x42:
+        elif message.header.command == LOCAL_COMMITTED:
             self.committed = message.header.op
         elif message.header.command == LOCAL_STATUS:
             self.told.append(json.loads(bytes(message.body)))

@@ -4,6 +4,7 @@ it refuses what is no JSON. Any other error would end the process that reads."""
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import gc
 import hashlib
 import inspect
@@ -41,9 +42,12 @@ from appliance.drivers.network.joining import ask_to_join
 from appliance.drivers.network.local import LocalLink, LocalServer, make_ring
 from appliance.drivers.network.objects_link import ObjectsLink
 from appliance.formats import manifest, update_bundle, volume_label, webhdfs
-from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, make
+from appliance.formats.envelope import SENDER_CLIENT, decode
+from appliance.formats.geometry import HEADER_SIZE
 from appliance.formats.join_code import JoinCode
+from appliance.formats.local import LOCAL_OBJECTS, LOCAL_STATUS, answer, told
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry
+from appliance.formats.site import SITE_FILE, encode_site
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.status import plain
 from appliance.node.child import Child
@@ -59,6 +63,7 @@ from appliance.simulation.federation.store import MemoryStore
 from tests.drivers.network.site import TestNode, make_node
 from tests.drivers.network.test_local import Heard
 from tests.patience import HUNG_S, within
+from tests.roles.objects_site import site_of
 
 DIGITS = b"9" * 3_500  # of a number that is just no longer than the library takes
 VALUES = {
@@ -202,7 +207,7 @@ def tables(text: bytes, at: At) -> bool:
 
 async def status_answer(text: bytes, at: At) -> bool:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        header = make(LOCAL_STATUS, cluster=CLUSTER, shard=0, body=text)
+        header = told(LOCAL_STATUS, cluster=CLUSTER, shard=0, body=text)
         writer.write(Signer(sender=SENDER_CLIENT, key=None).frame(header, text))
         await writer.drain()
         writer.close()
@@ -254,7 +259,7 @@ async def told_by_replica(text: bytes, on_message: Callable[[Any, Any], None]) -
     await owner.attached.wait()
     while not server.attached_count():  # noqa: ASYNC110
         await asyncio.sleep(0)
-    header = make(LOCAL_STATUS, cluster=CLUSTER, shard=0, body=text)
+    header = told(LOCAL_STATUS, cluster=CLUSTER, shard=0, body=text)
     server._attached[0].send(server.signer.frame(header, text))
     await heard.wait()
     stands = link.connected
@@ -286,7 +291,8 @@ async def status_to_session(text: bytes, at: At) -> bool:
 
 async def objects(text: bytes, at: At) -> bool:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(text + b"\n")
+        header = told(LOCAL_OBJECTS, cluster=CLUSTER, shard=0, body=text)
+        writer.write(Signer(sender=SENDER_CLIENT, key=None).frame(header, text))
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
@@ -306,7 +312,9 @@ async def objects(text: bytes, at: At) -> bool:
         on_changes=lambda changes: None,
     )
     async with await asyncio.start_unix_server(serve, "objects"):
-        link = ObjectsLink(Path("objects"), user, on_live=lambda said: None, wake=lambda: None)
+        link = ObjectsLink(
+            Path("objects"), user, cluster=CLUSTER, on_live=lambda said: None, wake=lambda: None
+        )
         link.start()
         await again.wait()
         assert link._task is not None and not link._task.done()
@@ -316,11 +324,15 @@ async def objects(text: bytes, at: At) -> bool:
 
 async def object_command(text: bytes, at: At) -> bool:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
-        writer.write(text.replace(b"\n", b"") + b"\n")
+        asked = decode(await reader.readexactly(HEADER_SIZE))
+        assert asked is not None
+        for header in (answer(asked, LOCAL_OBJECTS, body=text), told_unasked):
+            writer.write(Signer(sender=SENDER_CLIENT, key=None).frame(header, text))
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
+
+    told_unasked = told(LOCAL_OBJECTS, cluster=CLUSTER, shard=0, body=text)
 
     def run() -> None:
         for verb, words in ((show, ["room", "lobby"]), (watch, ["--count", "1"])):
@@ -465,6 +477,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     here = os.getcwd()
     os.chdir(tmp_path)
     os.mkdir("sockets")
+    (made,) = site_of(tmp_path / "made", [1])
+    Path(SITE_FILE).write_text(encode_site(dataclasses.replace(made.site, cluster=CLUSTER)))
     yield
     os.chdir(here)
 

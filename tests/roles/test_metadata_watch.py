@@ -1,16 +1,15 @@
 """What the processes of a node are told unasked: changes, each once, and what is never stored."""
 
 import asyncio
-import json
 import time
 from pathlib import Path
 from typing import Any, Self
 
 from appliance.base.limits import DOOR_REQUESTS_MAX
-from appliance.roles.metadata.door import SOCKET
+from appliance.drivers.network.objects_link import OBJECTS_SOCKET, ObjectsLink
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
-from tests.roles.objects_site import Running, run, site_of, two_sites
+from tests.roles.objects_site import CLUSTER, Running, run, site_of, two_sites
 
 MESSAGE = "0190b6d0-0000-7000-8000-000000000001"
 
@@ -18,35 +17,37 @@ MESSAGE = "0190b6d0-0000-7000-8000-000000000001"
 class Follower:
     """A process of a node: asks by number, and keeps what it is told."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, path: Path) -> None:
         self.changes: list[dict[str, Any]] = []
         self.live: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
-        self._number = 0
-        self._task = asyncio.get_running_loop().create_task(self._read())
+        self._number, self.attached = 0, asyncio.Event()
+        self.link = ObjectsLink(
+            path, self, cluster=CLUSTER, on_live=self.live.append, wake=lambda: None
+        )
+        self.link.start()
 
     @classmethod
     async def of(cls, site: Running, index: int) -> Self:
-        await site.ask(index, do="vv")  # it is there
-        path = site.folders[index].path / "sockets" / SOCKET
-        follower = cls(*await asyncio.open_unix_connection(str(path)))
-        assert (await follower.ask(do="watch"))["watching"]
+        follower = cls(site.folders[index].path / "sockets" / OBJECTS_SOCKET)
+        async with asyncio.timeout(HUNG_S):
+            await follower.attached.wait()
         return follower
 
-    async def _read(self) -> None:
-        while line := await self._reader.readline():
-            told = json.loads(line)
-            if "changes" in told:
-                self.changes += told["changes"]
-            elif "live" in told:
-                self.live.append(told["live"])
-            else:
-                self.answers[told["n"]] = told
+    def on_attached(self) -> None:
+        self.attached.set()
+
+    def on_detached(self) -> None: ...
+
+    def on_answer(self, number: int, answer: dict[str, Any]) -> None:
+        self.answers[number] = answer
+
+    def on_changes(self, changes: list[dict[str, Any]]) -> None:
+        self.changes += changes
 
     def send(self, **request: Any) -> int:
         self._number += 1
-        self._writer.write(json.dumps(request | {"n": self._number}).encode() + b"\n")
+        self.link.ask(self._number, request)
         return self._number
 
     async def ask(self, **request: Any) -> dict[str, Any]:
@@ -56,9 +57,8 @@ class Follower:
                 await asyncio.sleep(0.002)
         return self.answers.pop(number)
 
-    def close(self) -> None:
-        self._task.cancel()
-        self._writer.close()
+    async def close(self) -> None:
+        await self.link.close()
 
 
 def test_a_change_is_told_on_every_node_once_and_live_words_are_not_stored(
@@ -95,7 +95,7 @@ def test_a_change_is_told_on_every_node_once_and_live_words_are_not_stored(
         assert (await site.ask(0, do="verify"))["digest"] == digest
         assert [len(one.changes) for one in followers] == [2, 2, 2]
         for one in followers:
-            one.close()
+            await one.close()
         await site.stop(0, 1, 2)
 
     run(story())
@@ -128,8 +128,8 @@ def test_what_is_never_stored_crosses_to_a_linked_site_and_nobody_speaks_for_ano
         own = typing | {"user": "bob@2"}
         await far.ask(do="live", said=own)
         await one.until(lambda: near.live == [own])
-        near.close()
-        far.close()
+        await near.close()
+        await far.close()
         await one.stop(0, 1)
         await two.stop(0)
 
@@ -151,7 +151,7 @@ def test_numbered_requests_are_answered_while_others_wait_and_are_bounded(
         told = [row["text"] for row in follower.changes if row["room"] == "room 3"]
         assert int(told[-1]) == max(n for n in range(count) if n % 7 == 3)
         assert [int(text) for text in told] == sorted(int(text) for text in told)
-        follower.close()
+        await follower.close()
         await site.stop(0)
 
     run(story())

@@ -18,8 +18,8 @@ import pytest
 import uvloop
 
 from appliance.formats import session
-from appliance.formats.envelope import LOCAL_READ_ROOMS, LOCAL_ROOMS
 from appliance.formats.geometry import RECORD_SIZE, ROOM_ROW_SIZE, SMALL
+from appliance.formats.local import LOCAL_READ_ROOMS, LOCAL_ROOMS
 from appliance.formats.record import BODY, RECORD_STRUCT, SHARD_ROOM_ID
 from appliance.formats.segment import RingView
 from tests.patience import HUNG_S

@@ -1,7 +1,6 @@
 """Devices that change objects through an edge and keep what they are told of them."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any
 from appliance.drivers.chat.client import Client
 from appliance.formats.client.frame import Frame
 from appliance.formats.client.objects import ObjectEvent, ObjectState
-from appliance.roles.metadata.door import SOCKET
+from appliance.formats.site import SITE_FILE, load_site
 from tests.patience import HUNG_S
+from tests.roles.objects_site import answer_of
 
 _STORED = ("topic", "pin", "reaction", "read_marker", "profile")
 
@@ -38,14 +38,9 @@ class ObjectClient(Client):
 
 async def ask_objects(node_folder: Path, do: str, **arguments: Any) -> dict[str, Any]:
     """What the objects of a node answer at their socket."""
-    path = node_folder / "sockets" / SOCKET
-    reader, writer = await asyncio.open_unix_connection(str(path), limit=1 << 26)
-    try:
-        writer.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(await reader.readline())
-        return answer
-    finally:
-        writer.close()
+    cluster = load_site(node_folder / SITE_FILE).cluster
+    request = {"do": do, **arguments}
+    return await asyncio.to_thread(answer_of, node_folder / "sockets", cluster, request)
 
 
 async def until(holds: Callable[[], Any], what: str) -> float:

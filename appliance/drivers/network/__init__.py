@@ -2,6 +2,8 @@
 
     between nodes    TCP, mutual TLS 1.3, every frame signed        link.py, tls.py
     within a node    Unix socket, peer credentials, unsigned        local.py, local_peer.py
+                     questions, each answered by its number         questions.py, ask.py,
+                                                                    status.py, objects_link.py
     both             header 128 | body | signature 64               framing.py, checks.py
     chat clients     WebSocket and pages on one port                websocket.py, pages.py
                      HTTP/3, beside it on UDP                        quic/

@@ -1,4 +1,4 @@
-"""Asks a replica of this machine how it is: one question, one answer, no loop needed."""
+"""Asks processes of this machine, above all how they are: question and answer, no loop needed."""
 
 import contextlib
 import errno
@@ -8,18 +8,20 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from appliance.base.json_text import parse_json
 from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.framing import Signer
-from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, decode, make
+from appliance.formats.envelope import SENDER_CLIENT, Header, decode
 from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.local import LOCAL_STATUS, UNASKED, number_of, question
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView, configuration_in
 from appliance.formats.status.status import Status, parse
 
 ANSWER_SIZE_MAX = 1 << 20
+_PIECE_SIZE_MAX = 1 << 20  # of an answer, received at once
 Told = TypeVar("Told", bound=Status)
 
 
@@ -37,24 +39,90 @@ def ask_status(
     With `kind` "edge" or "shipper", that of the edge or shipper of this number; a shipper takes
     a `wish`. The patience is for the whole answer, however slowly it comes.
     """
-    deadline = time.monotonic() + timeout_s
     try:
-        with _reached(folder) as (sock, place):
-            sock.settimeout(timeout_s)
-            sock.connect(f"{place}/{kind}-{shard}")
+        with Questions(
+            folder, f"{kind}-{shard}", cluster=cluster, shard=shard, timeout_s=timeout_s
+        ) as questions:
             body = b"" if wish is None else json.dumps(wish).encode()
-            question = make(LOCAL_STATUS, cluster=cluster, shard=shard, body=body)
-            sock.sendall(Signer(sender=SENDER_CLIENT, key=None).frame(question, body))
-            header = decode(_exactly(sock, HEADER_SIZE, deadline))
-            if header is None or header.command != LOCAL_STATUS:
-                return None
-            if header.body_size > ANSWER_SIZE_MAX:
-                return None
-            answer = parse_json(_exactly(sock, header.body_size, deadline))
-            _exactly(sock, SIGNATURE_SIZE, deadline)
+            answer = parse_json(questions.ask(LOCAL_STATUS, body))
             return answer if isinstance(answer, dict) else None
     except (OSError, ValueError):
         return None
+
+
+class Questions:
+    """A connection to a process of this machine, whose socket `name` lies in `folder`: one question
+    after the other, each with its answer. OSError, on entering too, when nobody answers in time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        cluster: bytes,
+        shard: int = 0,
+        timeout_s: float,
+        answer_size_max: int = ANSWER_SIZE_MAX,
+    ) -> None:
+        """`shard`: the number of the process among those of its kind. The patience is for a
+        whole answer, with the way there for the first."""
+        self._folder, self._name, self._cluster, self._shard = folder, name, cluster, shard
+        self._timeout_s, self._size_max = timeout_s, answer_size_max
+        self._signer, self._number = Signer(sender=SENDER_CLIENT, key=None), UNASKED
+        self._deadline = time.monotonic() + timeout_s
+
+    def __enter__(self) -> Self:
+        self._open = contextlib.ExitStack()
+        with contextlib.ExitStack() as undo:
+            self._socket, place = undo.enter_context(_reached(self._folder))
+            self._socket.settimeout(self._timeout_s)
+            self._socket.connect(f"{place}/{self._name}")
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def ask(self, command: int, body: bytes) -> bytes:
+        """What is answered. ConnectionError: nothing that is an answer."""
+        if self._number:
+            self._deadline = time.monotonic() + self._timeout_s
+        self._number += 1
+        header = question(
+            command, self._number, cluster=self._cluster, shard=self._shard, body=body
+        )
+        self._socket.sendall(self._signer.frame(header, body))
+        while True:
+            answer, said = self._receive(command, self._deadline)
+            if number_of(answer) == self._number:
+                return said
+            if command == LOCAL_STATUS and number_of(answer) == UNASKED:
+                return said  # by an earlier version: nobody is told of a status here unasked
+
+    def told(self, command: int) -> bytes:
+        """What is told next, waited for as long as it takes."""
+        return self._receive(command, None)[1]
+
+    def _receive(self, command: int, deadline: float | None) -> tuple[Header, bytes]:
+        header = decode(self._exactly(HEADER_SIZE, deadline))
+        if header is None or header.command != command or header.body_size > self._size_max:
+            raise ConnectionError("no answer to what was asked")
+        body = self._exactly(header.body_size, deadline)
+        self._exactly(SIGNATURE_SIZE, deadline)
+        return header, body
+
+    def _exactly(self, size: int, deadline: float | None) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                raise TimeoutError("no whole answer in time")
+            self._socket.settimeout(left_s)
+            piece = self._socket.recv(min(size - len(data), _PIECE_SIZE_MAX))
+            if not piece:
+                raise ConnectionError("closed before the answer was whole")
+            data += piece
+        return bytes(data)
 
 
 def status_of(
@@ -101,17 +169,3 @@ def _reached(folder: Path) -> Iterator[tuple[socket.socket, str]]:
             yield sock, f"/proc/self/fd/{holder}"
     finally:
         os.close(holder)
-
-
-def _exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("no whole answer in time")
-        sock.settimeout(left_s)
-        piece = sock.recv(size - len(data))
-        if not piece:
-            raise ConnectionError("closed before the answer was whole")
-        data += piece
-    return bytes(data)

@@ -1,12 +1,12 @@
 """Unix sockets between the processes of one node: the replica's end, and the end of an edge or a
-console.
+console (`formats/local.py` has all questions and answers).
 
     asker                                replica
       │ ── LOCAL_ATTACH ────────────────▶ │   must be the first frame
       │ ◀─ LOCAL_ATTACHED + ring's memfd  │   body: JSON of facts; the descriptor rides on the
-      frame's first byte
+      │                                   │   frame's first byte
       │ ◀─ LOCAL_COMMITTED ────────────── │   op = newest committed log_seq, once per turn of the
-      replica's loop
+      │                                   │   replica's loop
       │ ── REQUEST, PING_CLIENT ────────▶ │   as a client, sender 255
       │ ── LOCAL_READ_ROOMS, _STATUS ───▶ │
       │ ◀─ LOCAL_STATUS ───────────────── │   also unasked, when readers must hear of it
@@ -27,7 +27,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from appliance.base.errors import ConfigurationError
 from appliance.base.json_text import parse_json
 from appliance.base.limits import (
     CONNECTIONS_MAX,
@@ -41,8 +40,17 @@ from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWi
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import CLOSED, OPEN, Connection
 from appliance.drivers.network.local_peer import peer_allowed
+from appliance.drivers.network.questions import bind
+from appliance.formats import local
 from appliance.formats.envelope import (
     COMMANDS_CLIENT,
+    SENDER_CLIENT,
+    Header,
+    Message,
+    decode,
+)
+from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.local import (
     LOCAL_ATTACH,
     LOCAL_ATTACHED,
     LOCAL_BROKEN,
@@ -50,16 +58,12 @@ from appliance.formats.envelope import (
     LOCAL_READ_ROOMS,
     LOCAL_ROOMS,
     LOCAL_STATUS,
-    SENDER_CLIENT,
-    Message,
-    decode,
-    make,
+    Asked,
+    number_of,
 )
-from appliance.formats.geometry import HEADER_SIZE
 
-ASKS = frozenset((LOCAL_ATTACH, LOCAL_READ_ROOMS, LOCAL_STATUS, LOCAL_BROKEN))
-ANSWERS = frozenset((LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_ROOMS, LOCAL_STATUS))
-
+_ASKS = frozenset((LOCAL_ATTACH, LOCAL_READ_ROOMS, LOCAL_STATUS, LOCAL_BROKEN))
+_ANSWERS = frozenset((LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_ROOMS, LOCAL_STATUS))
 _ATTACHED_SIZE_MAX = 4096
 
 
@@ -69,25 +73,6 @@ def make_ring(size: int) -> tuple[int, memoryview]:
     fd = os.memfd_create("tigerchat-ring", os.MFD_CLOEXEC)
     os.ftruncate(fd, size)
     return fd, memoryview(mmap.mmap(fd, size))
-
-
-def _bind(path: Path) -> socket.socket:
-    """A socket at `path`. One that a dead process left there is removed: the volume's lock says it
-    is dead."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        path.unlink(missing_ok=True)
-        sock.bind(str(path))
-        path.chmod(0o600)
-    except OSError as error:
-        sock.close()
-        raise ConfigurationError(
-            f"socket {path} cannot be made ({error.strerror or error}): let this user write its "
-            f"folder, and keep its name short"
-        ) from error
-    sock.listen()
-    sock.setblocking(False)
-    return sock
 
 
 def _remove(path: Path) -> None:
@@ -137,7 +122,7 @@ class LocalServer:
     async def start(self, path: Path) -> None:
         """Listen at `path`; ConfigurationError when that cannot be."""
         self._path = path
-        sock = _bind(path)
+        sock = bind(path)
         self._server = await asyncio.get_running_loop().create_unix_server(self._accept, sock=sock)
 
     def _accept(self) -> Connection:
@@ -151,9 +136,10 @@ class LocalServer:
     def committed(self, log_seq: int) -> None:
         """Tell everybody who shares the ring that records up to `log_seq` stand in it."""
         if self._attached:
-            frame = self.signer.frame(
-                make(LOCAL_COMMITTED, cluster=self._cluster, shard=self._shard, op=log_seq), b""
+            header = local.told(
+                LOCAL_COMMITTED, cluster=self._cluster, shard=self._shard, op=log_seq
             )
+            frame = self.signer.frame(header, b"")
             for connection in self._attached:
                 connection.send(frame)
 
@@ -161,7 +147,7 @@ class LocalServer:
         """Tell everybody who shares the ring how this replica is, before they ask."""
         if self._attached:
             body = json.dumps(status).encode()
-            header = make(LOCAL_STATUS, cluster=self._cluster, shard=self._shard, body=body)
+            header = local.told(LOCAL_STATUS, cluster=self._cluster, shard=self._shard, body=body)
             frame = self.signer.frame(header, body)
             for connection in self._attached:
                 connection.send(frame)
@@ -178,7 +164,7 @@ class LocalServer:
             self._counters["too_many_connections"] += 1
             return None
         self._connections.append(connection)
-        client = Sender(COMMANDS_CLIENT | ASKS, NonceWindow())
+        client = Sender(COMMANDS_CLIENT | _ASKS, NonceWindow())
         return Checks(
             cluster=self._cluster,
             shard=self._shard,
@@ -190,11 +176,11 @@ class LocalServer:
 
     def on_message(self, connection: Connection, message: Message) -> None:
         if message.header.command == LOCAL_ATTACH:
-            self._attach(connection)
+            self._attach(connection, message.header)
         else:
             self._owner.on_message(connection, message)
 
-    def _attach(self, connection: Connection) -> None:
+    def _attach(self, connection: Connection, asked: Header) -> None:
         """Answer with the ring's descriptor. Nothing was sent on this connection before, so nothing
         is overtaken."""
         if connection in self._attached or connection.transport.get_write_buffer_size():
@@ -202,9 +188,7 @@ class LocalServer:
             return
         body = json.dumps(self._facts()).encode()
         assert len(body) <= _ATTACHED_SIZE_MAX
-        frame = self.signer.frame(
-            make(LOCAL_ATTACHED, cluster=self._cluster, shard=self._shard, body=body), body
-        )
+        frame = self.signer.frame(local.answer(asked, LOCAL_ATTACHED, body=body), body)
         sock = connection.transport.get_extra_info("socket")
         with socket.socket(fileno=os.dup(sock.fileno())) as real:
             try:
@@ -283,6 +267,7 @@ class LocalLink:
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
         self._given: tuple[dict[str, Any], memoryview | None] = ({}, None)  # facts, ring
+        self._asked: Asked[Any] = Asked()  # on this connection
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"local-{self._path}")
@@ -298,14 +283,31 @@ class LocalLink:
             return False
         return self._connection.send(frame)
 
-    def ask(self, command: int, *, op: int = 0, aux: int = 0, body: bytes = b"") -> bool:
-        """Send a LOCAL_* command."""
-        assert command in ASKS and command != LOCAL_ATTACH
-        header = make(command, cluster=self._cluster, shard=self._shard, op=op, aux=aux, body=body)
-        return self.send(self.signer.frame(header, body))
+    def ask(
+        self, command: int, about: Any = None, *, op: int = 0, aux: int = 0, body: bytes = b""
+    ) -> bool:
+        """Ask now or never; `asked` tells what an answer is `about`."""
+        number = self._asked.number() if command == LOCAL_BROKEN else self._asked.ask(about)
+        header = local.question(
+            command, number, cluster=self._cluster, shard=self._shard, op=op, aux=aux, body=body
+        )
+        sent = self.send(self.signer.frame(header, body))
+        if not sent:
+            self._asked.answered(number)
+        return sent
+
+    def asked(self, message: Message) -> Any:
+        """What it was about that is answered here; None, and the connection is over: nothing that
+        is awaited."""
+        about = self._asked.answered(number_of(message.header))
+        if about is None and self._connection is not None:
+            self._connection.abort("malformed")
+        return about
 
     def status_in(self, message: Message) -> dict[str, Any] | None:
-        """What the replica says of itself; None, and the connection is over: nothing of that."""
+        """What the replica says of itself, asked or not; None, and the connection is over: nothing
+        of that."""
+        self._asked.answered(number_of(message.header))
         try:
             status = parse_json(bytes(message.body))
         except ValueError:
@@ -345,7 +347,12 @@ class LocalLink:
             if not peer_allowed(sock):
                 raise ConnectionError(f"{self._path} belongs to another user")
             if self._attach:
-                header = make(LOCAL_ATTACH, cluster=self._cluster, shard=self._shard)
+                header = local.question(
+                    LOCAL_ATTACH,
+                    self._asked.number(),
+                    cluster=self._cluster,
+                    shard=self._shard,
+                )
                 await loop.sock_sendall(sock, self.signer.frame(header, b""))
                 self._given = await _receive_attached(loop, sock)
             undo.pop_all()
@@ -361,7 +368,7 @@ class LocalLink:
     def on_open(self, connection: Connection) -> Checks | None:
         self._connection = connection
         self._owner.on_attached(self, *self._given)
-        replica = Sender(COMMANDS_TO_CLIENT | ANSWERS, NonceWindow())
+        replica = Sender(COMMANDS_TO_CLIENT | _ANSWERS, NonceWindow())
         return Checks(
             cluster=self._cluster,
             shard=self._shard,
@@ -379,6 +386,7 @@ class LocalLink:
 
     def on_closed(self, connection: Connection) -> None:
         self._connection = None
+        self._asked.clear()
         self._gone.set()
         self._owner.on_detached(self)
 

@@ -17,13 +17,8 @@ from appliance.drivers.host.ticks import Ticks
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
-from appliance.formats.envelope import (
-    LOCAL_BROKEN,
-    LOCAL_COMMITTED,
-    LOCAL_STATUS,
-    OPERATION_APPEND,
-    Message,
-)
+from appliance.formats.envelope import OPERATION_APPEND, Message
+from appliance.formats.local import LOCAL_BROKEN, LOCAL_COMMITTED, LOCAL_STATUS
 from appliance.formats.session import RESULT, RESULT_STRUCT
 from appliance.formats.site import Shard
 

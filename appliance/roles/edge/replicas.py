@@ -12,7 +12,7 @@ which its group knows it.
 
 import asyncio
 import ssl
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,18 +36,17 @@ from appliance.drivers.network.objects_link import OBJECTS_SOCKET, ObjectsLink
 from appliance.drivers.network.tls import client_context
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES
-from appliance.formats.envelope import (
+from appliance.formats.envelope import SENDER_CLIENT, Header, Message
+from appliance.formats.local import (
     LOCAL_BROKEN,
     LOCAL_COMMITTED,
     LOCAL_READ_ROOMS,
     LOCAL_ROOMS,
     LOCAL_STATUS,
-    SENDER_CLIENT,
-    Header,
-    Message,
 )
 from appliance.formats.site import Shard
 
+_LIST = "list"  # what was asked, in place of the ids that are looked up
 OnStatus = Callable[[dict[str, Any]], None]
 
 
@@ -119,7 +118,6 @@ class Local:
     def __init__(self, place: Place, edge: Edge, on_status: OnStatus) -> None:
         self._place, self._edge, self._on_status = place, edge, on_status
         self._segments: MappedSegments | None = None  # once attached
-        self._asked: deque[list[bytes] | None] = deque()  # room ids looked up, or None: a list
 
     def send(self, header: Header, body: bytes) -> None:
         if self.link.connected:
@@ -127,15 +125,11 @@ class Local:
 
     def look_up(self, room_ids: list[bytes]) -> None:
         """Ask for rooms by id; the core hears the answer."""
-        self._ask(room_ids, body=b"".join(room_ids))
+        self.link.ask(LOCAL_READ_ROOMS, room_ids, body=b"".join(room_ids))
 
     def list(self, first_row: int, count: int) -> None:
         """Ask for rooms in order; the core hears the answer."""
-        self._ask(None, op=first_row, aux=count)
-
-    def _ask(self, asked: Any, **fields: Any) -> None:
-        if self.link.ask(LOCAL_READ_ROOMS, **fields):
-            self._asked.append(asked)
+        self.link.ask(LOCAL_READ_ROOMS, _LIST, op=first_row, aux=count)
 
     def mend(self, segments: Iterable[int]) -> None:
         """Tell which sealed segments were found broken."""
@@ -163,10 +157,10 @@ class Local:
         if header.command == LOCAL_COMMITTED:
             edge.on_committed(shard, header.op)
         elif header.command == LOCAL_ROOMS:
-            asked = self._asked.popleft()
-            if asked is None:
+            asked = link.asked(message)
+            if asked is _LIST:
                 edge.on_list(shard, header.op, bytes(message.body))
-            else:
+            elif asked is not None:
                 edge.on_rooms(shard, header.op, asked, bytes(message.body))
         elif header.command == LOCAL_STATUS:
             if (status := link.status_in(message)) is not None:
@@ -187,7 +181,6 @@ class Local:
         self._place.wake()
 
     def on_detached(self, link: LocalLink) -> None:
-        self._asked.clear()
         self._edge.on_detached(self._place.shard)
         self._place.gone()
 
@@ -225,7 +218,11 @@ class Replicas:
         self._on_status = on_status  # of each replica of this node
         self._counters, self._drops = counters, drops
         self.objects = ObjectsLink(  # of this node; started where it has them
-            Path(SOCKETS_FOLDER) / OBJECTS_SOCKET, edge.objects, on_live=edge.on_live, wake=wake
+            Path(SOCKETS_FOLDER) / OBJECTS_SOCKET,
+            edge.objects,
+            cluster=node.site.cluster,
+            on_live=edge.on_live,
+            wake=wake,
         )
         self._signer = Signer(
             sender=SENDER_CLIENT, key=node.signing_key, incarnation=clock.realtime_us() // 1_000_000

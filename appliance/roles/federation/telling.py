@@ -46,7 +46,11 @@ class Telling:
         self._timer: asyncio.TimerHandle | None = None
         self._has_objects = bool(node.node.objects_port)
         self._link = ObjectsLink(
-            Path(SOCKETS_FOLDER) / OBJECTS_SOCKET, self, on_live=self._on_live, wake=_nothing
+            Path(SOCKETS_FOLDER) / OBJECTS_SOCKET,
+            self,
+            cluster=node.site.cluster,
+            on_live=self._on_live,
+            wake=_nothing,
         )
 
     def start(self) -> None:

@@ -24,6 +24,7 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
+from appliance.drivers.network.questions import Asker
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.stream.certificate import add_anchor
 from appliance.drivers.network.tls import client_context, server_context
@@ -32,7 +33,7 @@ from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, s
 from appliance.formats.site import SITE_FILE, Node
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.metadata import MetadataStatus
-from appliance.roles.metadata.door import SOCKET, Caller, Door
+from appliance.roles.metadata.door import Door
 from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.object_store import ObjectStore
 from appliance.roles.metadata.requests import LINK_VERBS, answer, answer_links, status_of
@@ -79,7 +80,7 @@ class MetadataRole:
         self._stopped = self._life.asked
         self._beat = Beat("metadata", log, self._life)
         sockets = sockets_of(node.path)
-        self._door = Door(sockets / SOCKET, self._ask, self.service.counters)
+        self._door = Door(sockets, site.cluster, self._ask, self.service.counters)
         self._status_server = StatusServer(
             sockets / "metadata-0",
             cluster=site.cluster,
@@ -192,16 +193,16 @@ class MetadataRole:
 
     # --- this node's processes
 
-    async def _ask(self, caller: Caller, request: object) -> dict[str, object]:
+    async def _ask(self, asker: Asker, request: object) -> dict[str, object]:
         verb = request.get("do") if isinstance(request, dict) else None
         if isinstance(request, dict) and verb == "watch":
-            caller.watches = True
+            asker.follows = True
             return {"watching": True}
         if isinstance(request, dict) and verb == "live":
             said = parse_said(request.get("said"))
             if said is not None:
                 self.live.say(said)
-                self._door.tell({"live": plain_said(said)}, but=caller)
+                self._door.tell({"live": plain_said(said)}, but=asker)
             return {"said": said is not None}
         links = self._site_links
         if links is not None and isinstance(request, dict) and verb in LINK_VERBS:

@@ -259,7 +259,7 @@ def test_who_asks_for_a_status_and_is_gone_at_once_is_nothing_to_the_process(
         asked = {"cluster": bytes(16), "shard": 0, "kind": "edge", "timeout_s": HUNG_S}
         assert await asyncio.to_thread(ask_status, tmp_path, **asked) == {}
         await server.close()
-        assert not server._open
+        assert not server.askers
 
     unseen(story)
 

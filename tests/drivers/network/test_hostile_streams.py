@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.joining import Founding
 from appliance.drivers.network.local import LocalServer, make_ring
+from appliance.drivers.network.objects_link import OBJECTS_SOCKET
 from appliance.drivers.network.operator_port import OperatorPort, bind
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
@@ -28,8 +29,8 @@ from appliance.drivers.network.status import WISH_SIZE_MAX, StatusServer
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.tls import server_context
 from appliance.drivers.network.websocket import WebSocketServer
-from appliance.formats.envelope import LOCAL_STATUS, SENDER_CLIENT, make
-from appliance.roles.metadata.door import SOCKET
+from appliance.formats.envelope import SENDER_CLIENT
+from appliance.formats.local import LOCAL_OBJECTS, LOCAL_STATUS, question
 from tests.drivers.network.site import Recorder, make_node
 from tests.drivers.network.test_client_port import (
     HELLO,
@@ -61,8 +62,8 @@ class Port:
 Opened = AbstractAsyncContextManager[Port]
 
 
-def control(body: bytes) -> bytes:
-    header = make(LOCAL_STATUS, cluster=CLUSTER, shard=0, body=body)
+def control(body: bytes, command: int = LOCAL_STATUS, cluster: bytes = CLUSTER) -> bytes:
+    header = question(command, 1, cluster=cluster, shard=0, body=body)
     return bytes(Signer(sender=SENDER_CLIENT, key=None).frame(header, body))
 
 
@@ -91,7 +92,7 @@ async def status_socket(folder: Path) -> AsyncIterator[Port]:
     path = folder / "s"
     server = StatusServer(path, cluster=CLUSTER, number=0, status=dict, on_wish=lambda asked: asked)
     await server.start()
-    yield Port(path, lambda: len(server._open))
+    yield Port(path, lambda: len(server.askers))
     await server.close()
 
 
@@ -103,7 +104,8 @@ async def objects_socket(folder: Path) -> AsyncIterator[Port]:
     site.start(0)
     await site.ask(0, do="vv")
     role = site.roles[0]
-    yield Port(site.folders[0].path / "sockets" / SOCKET, lambda: len(role._door._callers))
+    server = role._door._server
+    yield Port(site.folders[0].path / "sockets" / OBJECTS_SOCKET, lambda: len(server.askers))
     await site.stop(0)
 
 
@@ -193,23 +195,24 @@ PORTS: dict[str, Callable[[Path], Opened]] = {
     "console": console_port,
     "founding": founding_port,
 }
+OF_OBJECTS = bytes([1]) * 16  # the cluster of their site
 DEEP = b"[" * 3000
-LINES = [
+REQUESTS = [
     DEEP,
-    b'{"do":"vv","n":' + DEEP,
-    b'{"do":["vv"],"n":1}',
-    b'{"do":{"vv":1},"n":[1]}',
-    b'{"do":"topic","room":5,"text":"x","n":1}',
-    b'{"do":"topic","room":"lobby","text":"\\ud800","n":1}',
-    b'{"do":"topic","room":"\\udfff","text":"x","n":1}',
-    b'{"do":"pin","room":"lobby","message":"\\ud800","n":1}',
-    b'{"do":"reaction","message":"\\ud800","author":"\\ud800","emoji":"\\ud800","n":1}',
-    b'{"do":"new","class":"\\ud800","values":["\\ud800"],"n":1}',
-    b'{"do":"live","said":{"typing":"\\ud800"},"n":1}',
-    b'{"do":"live","said":[[[]]],"n":1}',
-    b'{"do":"vv","n":1e999}',
-    b'{"do":"vv","n":' + b"9" * 5000 + b"}",
-    b'{"do":"room","room":"\\u0000","n":{"a":[1]}}',
+    b'{"do":"vv","of":' + DEEP,
+    b'{"do":["vv"]}',
+    b'{"do":{"vv":1}}',
+    b'{"do":"topic","room":5,"text":"x"}',
+    b'{"do":"topic","room":"lobby","text":"\\ud800"}',
+    b'{"do":"topic","room":"\\udfff","text":"x"}',
+    b'{"do":"pin","room":"lobby","message":"\\ud800"}',
+    b'{"do":"reaction","message":"\\ud800","author":"\\ud800","emoji":"\\ud800"}',
+    b'{"do":"new","class":"\\ud800","values":["\\ud800"]}',
+    b'{"do":"live","said":{"typing":"\\ud800"}}',
+    b'{"do":"live","said":[[[]]]}',
+    b'{"do":"vv","of":1e999}',
+    b'{"do":"vv","of":' + b"9" * 5000 + b"}",
+    b'{"do":"room","room":"\\u0000"}',
     b'"\xff\xfe"',
     b"null",
 ]
@@ -234,7 +237,10 @@ STREAMS: dict[str, bytes] = {
     "a closing that is none": handshake() + b"\x88\x81" + MASK + b"x" + HELLO * 2000,
     "frames behind a closing": handshake() + b"\x88\x80" + MASK + HELLO * 2000,
     "parts without a begin": handshake() + b"\x80\x80" + MASK + HELLO * 2000,
-    **{f"line {line[:60]!r}": line + b"\n" for line in LINES},
+    **{f"request {body[:60]!r}": control(body, LOCAL_OBJECTS, OF_OBJECTS) for body in REQUESTS},
+    "a request that is too large": control(b" " * (2 << 20), LOCAL_OBJECTS, OF_OBJECTS),
+    "half a request of objects": control(b'{"do":"vv"}', LOCAL_OBJECTS, OF_OBJECTS)[:100],
+    "a request and the next": control(b'{"do":"watch"}', LOCAL_OBJECTS, OF_OBJECTS) * 300,
     "a line without end": b"x" * (2 << 20),
     "a control request that is deep": control(b"[" * WISH_SIZE_MAX),
     "a control request that is no text": control(b"\xff"),

@@ -20,15 +20,15 @@ from appliance.drivers.network import local
 from appliance.drivers.network.link import Connection
 from appliance.drivers.network.local import LocalLink, LocalServer, make_ring
 from appliance.drivers.network.local_peer import peer_allowed
-from appliance.formats.envelope import (
+from appliance.formats.envelope import PREPARE, REQUEST, SENDER_CLIENT, Message, make
+from appliance.formats.local import (
     LOCAL_COMMITTED,
     LOCAL_READ_ROOMS,
     LOCAL_ROOMS,
-    PREPARE,
-    REQUEST,
-    SENDER_CLIENT,
-    Message,
-    make,
+    LOCAL_STATUS,
+    answer,
+    number_of,
+    told,
 )
 from tests.patience import HUNG_S, within
 
@@ -198,15 +198,41 @@ def test_requests_arrive_as_a_client_and_answers_come_back(path: Path) -> None:
         body = b"r" * 700_000
         request = make(REQUEST, cluster=CLUSTER, shard=SHARD, body=body)
         assert link.send(link.signer.frame(request, body))
-        assert link.ask(LOCAL_READ_ROOMS, op=3, aux=4)
+        assert link.ask(LOCAL_READ_ROOMS, "a list", op=3, aux=4)
         await pair.replica.until(lambda: len(pair.replica.messages) == 2)
         first, second = pair.replica.messages
         assert first.sender == SENDER_CLIENT and first.body == body
         assert (second.header.op, second.header.aux) == (3, 4)
-        answer = make(LOCAL_ROOMS, cluster=CLUSTER, shard=SHARD, op=9, body=b"rows")
-        pair.replica.connections[0].send(pair.server.signer.frame(answer, b"rows"))
+        rooms = answer(second.header, LOCAL_ROOMS, op=9, body=b"rows")
+        pair.replica.connections[0].send(pair.server.signer.frame(rooms, b"rows"))
         await pair.edge.until(lambda: len(pair.edge.messages) == 1)
-        assert pair.edge.messages[0].body == b"rows"
+        (heard,) = pair.edge.messages
+        assert heard.body == b"rows" and link.asked(heard) == "a list"
+        await link.close()
+
+    run(path, story)
+
+
+def test_answers_find_their_questions_in_whatever_order_they_come(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True)
+        await pair.edge.until(lambda: link.connected)
+        for about in ("one", "two", "three"):
+            assert link.ask(LOCAL_READ_ROOMS, about)
+        await pair.replica.until(lambda: len(pair.replica.messages) == 3)
+        asked = [message.header for message in pair.replica.messages]
+        assert len({number_of(header) for header in asked}) == 3
+        status = told(LOCAL_STATUS, cluster=CLUSTER, shard=SHARD, body=b'{"oldest_segment":1}')
+        say, frame = pair.replica.connections[0].send, pair.server.signer.frame
+        for header in (asked[1], asked[2], asked[0]):
+            say(frame(answer(header, LOCAL_ROOMS, body=b"x"), b"x"))
+            say(frame(status, b'{"oldest_segment":1}'))
+        await pair.edge.until(lambda: len(pair.edge.messages) == 6)
+        rooms = [m for m in pair.edge.messages if m.header.command == LOCAL_ROOMS]
+        assert [link.asked(message) for message in rooms] == ["two", "three", "one"]
+        assert link.connected and link.status_in(pair.edge.messages[1]) == {"oldest_segment": 1}
+        assert link.asked(rooms[0]) is None, "it was answered before"
+        await pair.edge.until(lambda: pair.edge.counters["closed_malformed"] == 1)
         await link.close()
 
     run(path, story)

@@ -17,8 +17,9 @@ from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.ask import ask_status, listens
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.status import StatusServer
-from appliance.formats.envelope import LOCAL_STATUS, PING, SENDER_CLIENT, decode, make
+from appliance.formats.envelope import PING, SENDER_CLIENT, decode, make
 from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.local import LOCAL_STATUS, number_of
 from tests.patience import HUNG_S
 
 CLUSTER = bytes(range(16))
@@ -68,14 +69,37 @@ def test_one_connection_may_ask_again(tmp_path: Path) -> None:
     def story(path: Path) -> object:
         answers = []
         with connected(path) as sock, sock.makefile("rb") as stream:
-            for _ in range(3):
-                sock.sendall(question())
+            for number in (7, 5, 0):
+                sock.sendall(question(commit_num=number))
                 header = decode(stream.read(HEADER_SIZE))
+                assert number_of(header) == number
                 answers.append(json.loads(stream.read(header.body_size)))
                 stream.read(SIGNATURE_SIZE)
         return answers
 
     assert serving(tmp_path, story) == [{"acked": 7}] * 3
+
+
+@pytest.mark.parametrize(
+    ("number", "heard"), [(0, {"x": 1}), (1, {"x": 1}), (2, None)], ids=["earlier", "own", "none"]
+)
+def test_only_an_answer_to_the_question_is_one(
+    tmp_path: Path, number: int, heard: dict[str, int] | None
+) -> None:
+    """Processes of earlier versions give it no number."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(HEADER_SIZE + SIGNATURE_SIZE)
+        body = b'{"x": 1}'
+        header = make(LOCAL_STATUS, cluster=CLUSTER, shard=0, commit_num=number, body=body)
+        writer.write(Signer(sender=SENDER_CLIENT, key=None).frame(header, body))
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_unix_server(serve, tmp_path / "edge-0"):
+            assert await asyncio.to_thread(asked, tmp_path / "edge-0") == heard
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -159,6 +183,25 @@ def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
         dead.bind(str(tmp_path / "edge-0"))
     answer = serving(tmp_path, lambda path: asked(path))
     assert answer == {"acked": 7}
+
+
+def test_after_the_end_of_a_server_nothing_of_it_runs(tmp_path: Path) -> None:
+    """A task that is pending when the loop closes is told of as destroyed."""
+
+    async def run() -> None:
+        path = tmp_path / "edge-0"
+        server = StatusServer(path, cluster=CLUSTER, number=0, status=dict)
+        await server.start()
+        with connected(path) as idle, connected(path) as half, connected(path) as gone:
+            half.sendall(question()[:50])
+            gone.close()
+            while len(server.askers) < 2 or len(asyncio.all_tasks()) > 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await server.close()
+            assert asyncio.all_tasks() == {asyncio.current_task()} and not server.askers
+            assert idle.recv(1) == half.recv(1) == b""
+
+    asyncio.run(run())
 
 
 def test_a_socket_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
