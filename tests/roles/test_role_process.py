@@ -23,9 +23,10 @@ class Duty:
 
     async def serve(self):
         self.log.warning("node %d in %s", self.node.settings.index, os.getcwd())
-        print(os.nice(0), flush=True)
+        print(os.nice(0) - begun, flush=True)
         {duty}
 
+begun = os.nice(0)  # of who runs this
 sys.exit(run_role(Path({folder!r}), "duty", Duty, nice=7))
 """
 
