@@ -236,11 +236,15 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _door(node_folder: Path) -> Questions:
-    """The way to the node's objects; StorageError or ConfigurationError without its site file."""
+    """The way to the node's objects; ConfigurationError where there is no node that can run."""
+    try:
+        site = load_site(node_folder / SITE_FILE)
+    except ConfigurationError as error:
+        raise _silent(node_folder, error) from error
     return Questions(
         node_folder / SOCKETS_FOLDER,
         OBJECTS_SOCKET,
-        cluster=load_site(node_folder / SITE_FILE).cluster,
+        cluster=site.cluster,
         timeout_s=_ANSWER_S,
         answer_size_max=OBJECTS_ANSWER_SIZE_MAX,
     )
