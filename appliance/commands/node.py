@@ -145,7 +145,7 @@ def _wish(site: Site, folder: Path, wish: dict[str, str]) -> None:
         folder,
         cluster=site.cluster,
         shard=0,
-        kind=SupervisorStatus.role,
+        kind=SupervisorStatus.socket_kind(),
         timeout_s=ANSWER_S,
         wish=wish,
     )
@@ -188,7 +188,8 @@ def _answers_alone(site: Site, sockets: Path) -> bool:
     """Whether the node serves without a supervisor of its own: all its roles are one process."""
     if _asked(site, sockets) is not None:
         return False
-    return ask_status(sockets, cluster=site.cluster, shard=0, kind=EdgeStatus.role) is not None
+    kind = EdgeStatus.socket_kind()
+    return ask_status(sockets, cluster=site.cluster, shard=0, kind=kind) is not None
 
 
 def _refuse_without_edges(site: Site, local: Path, name: str) -> None:

@@ -35,8 +35,9 @@ from appliance.drivers.terminal.way_out import bare
 from appliance.formats import manifest as mf
 from appliance.formats.settings import SETTINGS_FILE, SHIP_OFF, load_settings
 from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.formats.status.part import plain
 from appliance.formats.status.shipper import Mending, ShippedShard, ShipperStatus
-from appliance.formats.status.status import parse, plain
+from appliance.formats.status.status import parse
 
 POLL_S = 0.2
 ANSWER_S = 5.0  # for a shipper to say how it is
@@ -93,7 +94,7 @@ class Place:
             node.sockets,
             cluster=self.site.cluster,
             shard=0,
-            kind=ShipperStatus.role,
+            kind=ShipperStatus.socket_kind(),
             wish=wish,
             timeout_s=ANSWER_S,
         )

@@ -75,7 +75,7 @@ from appliance.formats.local import LOCAL_BROKEN, LOCAL_READ_ROOMS, LOCAL_ROOMS,
 from appliance.formats.segment import ring_size
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
-from appliance.formats.status.status import plain
+from appliance.formats.status.part import plain
 
 EXIT_HALTED = 3
 HAND_OVER_TRIES, HAND_OVER_S = 20, 0.05  # of a primary that stops, and between two of them

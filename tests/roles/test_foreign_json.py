@@ -49,7 +49,7 @@ from appliance.formats.local import LOCAL_OBJECTS, LOCAL_STATUS, answer, told
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry
 from appliance.formats.site import SITE_FILE, encode_site
 from appliance.formats.site_view import SiteView
-from appliance.formats.status.status import plain
+from appliance.formats.status.part import plain
 from appliance.node.child import Child
 from appliance.node.supervisor import REFUSED, Supervisor
 from appliance.reports import ledger

@@ -131,7 +131,7 @@ def status_of(
     """How the process of that kind is whose socket lies in `folder`; None: no answer. FormatError
     when its answer is no such status."""
     said = ask_status(
-        folder, cluster=cluster, shard=number, kind=kind.socket or kind.role, timeout_s=timeout_s
+        folder, cluster=cluster, shard=number, kind=kind.socket_kind(), timeout_s=timeout_s
     )
     return None if said is None else parse(kind, said)
 

@@ -13,7 +13,8 @@ from appliance.base.json_text import parse_json
 from appliance.base.limits import CONNECTIONS_MAX
 from appliance.drivers.network.questions import Asker, QuestionServer
 from appliance.formats.local import LOCAL_STATUS
-from appliance.formats.status.status import Status, plain
+from appliance.formats.status.part import plain
+from appliance.formats.status.status import Status
 
 WISH_SIZE_MAX = 4096  # bytes of JSON
 

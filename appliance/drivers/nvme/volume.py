@@ -35,7 +35,7 @@ from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.flushes import Flushes
 from appliance.drivers.nvme.lane import STORAGE_WRITE, Buffer, Lane, ReadItem, WriteItem
 from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
-from appliance.formats.status.status import plain
+from appliance.formats.status.part import plain
 from appliance.formats.volume_file import ID_SIZE, VolumeFile
 from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
 

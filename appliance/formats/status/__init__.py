@@ -1,6 +1,7 @@
 """What each role says of itself: one struct a role, which the role fills and everybody else reads.
 
-    status      what all have in common: to and from the values that travel
+    part        what a status is made of, as the values that travel
+    status      what all have in common, and how it is read
     process     figures that every process has of itself
     directory   of a farm, as a process holds it
     edge        clients, by what they come, and how they are served

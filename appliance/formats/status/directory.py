@@ -1,6 +1,6 @@
 """The signed directory of a farm, as a process of a node holds it."""
 
-from appliance.formats.status.status import Part
+from appliance.formats.status.part import Part
 
 
 class HeldDirectory(Part, frozen=True, kw_only=True):

@@ -3,8 +3,9 @@
 from typing import ClassVar
 
 from appliance.formats.status.directory import HeldDirectory
-from appliance.formats.status.process import Latencies, ProcessFigures, Turns
-from appliance.formats.status.status import Part, Status
+from appliance.formats.status.part import Part
+from appliance.formats.status.process import Latencies
+from appliance.formats.status.status import Status
 
 
 class Slackness(Part, frozen=True, kw_only=True):
@@ -20,7 +21,7 @@ class Slackness(Part, frozen=True, kw_only=True):
 class EdgeStatus(Status, frozen=True, kw_only=True):
     """What is counted is since the start; reasons of refusals and ends are names of errors."""
 
-    role: ClassVar = "edge"
+    kind: ClassVar = "edge"
 
     node: int = 0
     edge: int = 0
@@ -45,8 +46,6 @@ class EdgeStatus(Status, frozen=True, kw_only=True):
     log_seq: dict[int, int] = {}  # by shard
     waiting: dict[int, int] = {}  # records, by shard
     ack: Latencies
-    process: ProcessFigures
-    beat: Turns = Turns()
     knobs: dict[str, str] = {}
     memory: Slackness = Slackness()
     counters: dict[str, int] = {}

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from appliance.formats.status.process import Turns
-from appliance.formats.status.status import Part, Status
+from appliance.formats.status.part import Part
+from appliance.formats.status.status import Status
 
 
 class ObjectsSession(Part, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class StoreStatus(Part, frozen=True, kw_only=True):
 class MetadataStatus(Status, frozen=True, kw_only=True):
     """A `StoreStatus`, and what its role knows beside it."""
 
-    role: ClassVar = "metadata"
+    kind: ClassVar = "metadata"
 
     node: int
     source: str
@@ -55,5 +55,4 @@ class MetadataStatus(Status, frozen=True, kw_only=True):
     uplink: int | None = None  # the node that is dialled
     directory: int = 0  # version of the farm's directory, 0 for none
     live_links: int
-    beat: Turns = Turns()
     sites: list[LinkedSite]

@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, UnsetType
 
-from appliance.formats.status.status import Part
+from appliance.formats.status.part import Part
 
 
 class Turns(Part, frozen=True, kw_only=True):

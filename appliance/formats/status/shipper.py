@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from appliance.formats.status.process import ProcessFigures, Turns
-from appliance.formats.status.status import Part, Status
+from appliance.formats.status.part import Part
+from appliance.formats.status.status import Status
 
 
 class Mending(Part, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class SnapshotFiles(Part, frozen=True, kw_only=True):
 
 
 class ShipperStatus(Status, frozen=True, kw_only=True):
-    role: ClassVar = "shipper"
+    kind: ClassVar = "shipper"
 
     node: int
     target: str = ""
@@ -65,7 +65,5 @@ class ShipperStatus(Status, frozen=True, kw_only=True):
     late_s_max: int
     shards: list[ShippedShard]
     snapshots: list[SnapshotFiles] = []
-    process: ProcessFigures = ProcessFigures()
-    beat: Turns = Turns()
     connection_events: dict[str, int] = {}
     dropped: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A status, to and from the values that travel."""
+"""What the status of every kind of process has in common, and how it is read."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
@@ -6,26 +6,26 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from appliance.base.errors import FormatError
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a status."""
+from appliance.formats.status.part import Part
+from appliance.formats.status.process import ProcessFigures, Turns
 
 
 class Status(Part, frozen=True, kw_only=True):
     """Of one process."""
 
-    role: ClassVar[str]  # in the words of the catalogue
-    socket: ClassVar[str] = ""  # what its socket is called, where that is not as the role
+    kind: ClassVar[str]  # of process, in the words of the catalogue
+    socket: ClassVar[str] = ""  # what its socket is called, where that is not as the kind
+
+    process: ProcessFigures = ProcessFigures()
+    beat: Turns = Turns()
+
+    @classmethod
+    def socket_kind(cls) -> str:
+        """What the sockets of its processes are called, before their numbers."""
+        return cls.socket or cls.kind
 
 
 Told = TypeVar("Told", bound=Part)
-
-
-def plain(part: Part) -> dict[str, Any]:
-    """As values of JSON."""
-    told: dict[str, Any] = msgspec.to_builtins(part, str_keys=True)
-    return told
 
 
 def parse(kind: type[Told], raw: Mapping[str, Any]) -> Told:
@@ -34,5 +34,5 @@ def parse(kind: type[Told], raw: Mapping[str, Any]) -> Told:
     try:
         return msgspec.convert(raw, kind, str_keys=True)
     except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
-        who = kind.role if issubclass(kind, Status) else kind.__name__
+        who = kind.kind if issubclass(kind, Status) else kind.__name__
         raise FormatError(f"status of {who}: {error}") from error

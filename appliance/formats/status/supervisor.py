@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from appliance.formats.status.status import Part, Status
+from appliance.formats.status.part import Part
+from appliance.formats.status.status import Status
 
 
 class ExaminedMachine(Part, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class ChildStatus(Part, frozen=True, kw_only=True):
 
 
 class SupervisorStatus(Status, frozen=True, kw_only=True):
-    role: ClassVar = "supervisor"
+    kind: ClassVar = "supervisor"
 
     pid: int = 0
     machine: ExaminedMachine | None = None  # None: compared with nothing

@@ -62,7 +62,7 @@ from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import SITE_FILE
-from appliance.formats.status.status import plain
+from appliance.formats.status.part import plain
 from appliance.roles.console.watch import POLL_S, Watch
 
 WEB = resources.web()

@@ -52,7 +52,7 @@ from appliance.formats.raft_legacy.frame import (
 )
 from appliance.formats.site import FARM, SITE_FILE
 from appliance.formats.site_view import SiteView
-from appliance.formats.status.status import plain
+from appliance.formats.status.part import plain
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.figures import NodeStatus, Service, status_document

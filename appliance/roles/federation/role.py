@@ -24,7 +24,7 @@ from appliance.formats.causal.link import Summary
 from appliance.formats.federation_site import FederationSite
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
-from appliance.formats.status.status import plain
+from appliance.formats.status.part import plain
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.attached.shard_tasks import ShardTasks
 from appliance.roles.federation.carrier import Carrier

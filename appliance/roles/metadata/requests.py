@@ -19,7 +19,7 @@ from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.notation import Value, parse_value
 from appliance.formats.rdx.text import state_text
 from appliance.formats.status.metadata import ObjectsSession, StoreStatus
-from appliance.formats.status.status import plain
+from appliance.formats.status.part import plain
 from appliance.formats.toytlv.ids import ID0, Id, parse_id
 from appliance.formats.toytlv.version_vectors import vector_text
 from appliance.roles.metadata.arguments import text_of, whole_of
