@@ -26,6 +26,8 @@ from appliance.formats import local
 from appliance.formats.envelope import SENDER_CLIENT, Header, decode
 from appliance.formats.geometry import HEADER_SIZE
 
+_PIECE_SIZE_MAX = 1 << 16  # bytes of a connection, taken at once
+
 # What is answered to a body; None: nothing sensible was asked, and the connection ends.
 Answer = Callable[["Asker", bytes], Awaitable[bytes | None]]
 
@@ -60,6 +62,51 @@ def bind(path: Path) -> socket.socket:
     sock.listen()
     sock.setblocking(False)
     return sock
+
+
+class QuestionReader:
+    """Finds the questions of one connection in whatever pieces they arrive: at most one piece more
+    than the question that is awaited is kept."""
+
+    def __init__(self, reader: asyncio.StreamReader, is_ours: Callable[[Header], bool]) -> None:
+        """`is_ours`: whether a question of this header is to be heard, before it is whole."""
+        self._reader, self._is_ours = reader, is_ours
+        self._data = bytearray()  # has arrived and is not handed out
+        self._header: Header | None = None  # of the question that is first in it
+
+    async def next(self) -> tuple[Header, bytes] | None:
+        """What comes next, None for anything that is no question; it may take its time, but not
+        between bytes, else TimeoutError. EOFError: the connection has ended."""
+        if not self._data:
+            await self._read()
+        if not self._is_decided():  # else no timer is needed: most questions come in one piece
+            async with asyncio.timeout(HANDSHAKE_MS_MAX / 1000):
+                while not self._is_decided():
+                    await self._read()
+        header, self._header = self._header, None
+        if header is None:
+            return None
+        end = HEADER_SIZE + header.body_size
+        body = bytes(self._data[HEADER_SIZE:end])
+        del self._data[: end + SIGNATURE_SIZE]
+        return header, body
+
+    def _is_decided(self) -> bool:
+        """Whether the next question is whole, or is none."""
+        if len(self._data) < HEADER_SIZE:
+            return False
+        if self._header is None:
+            header = decode(bytes(self._data[:HEADER_SIZE]))
+            if header is None or not self._is_ours(header):
+                return True
+            self._header = header
+        return len(self._data) >= HEADER_SIZE + self._header.body_size + SIGNATURE_SIZE
+
+    async def _read(self) -> None:
+        piece = await self._reader.read(_PIECE_SIZE_MAX)
+        if not piece:
+            raise EOFError
+        self._data += piece
 
 
 class QuestionServer:
@@ -132,9 +179,10 @@ class QuestionServer:
             connected = writer.get_extra_info("socket")
             with socket.socket(fileno=os.dup(connected.fileno())) as real:
                 welcome = peer_allowed(real) and len(self._serving) <= self._connections_max
-            while welcome and (asked := await self._question(reader)) is not None:
+            questions = QuestionReader(reader, self._is_ours)
+            while welcome and (asked := await questions.next()) is not None:
                 welcome = await self._take(asker, *asked)
-        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+        except (OSError, EOFError):
             pass  # whoever asked has gone, takes no answer, or asks half a question
         finally:
             for task in asker.tasks:
@@ -142,23 +190,13 @@ class QuestionServer:
             del self._serving[own]
             await end(writer)
 
-    async def _question(self, reader: asyncio.StreamReader) -> tuple[Header, bytes] | None:
-        """What comes next, None for anything that is no question; it may take its time, but not
-        between bytes."""
-        head = await reader.readexactly(1)
-        async with asyncio.timeout(HANDSHAKE_MS_MAX / 1000):
-            head += await reader.readexactly(HEADER_SIZE - 1)
-            header = decode(head)
-            if (
-                header is None
-                or header.command != self._command
-                or header.body_size > self._size_max
-                or header.cluster != self._cluster
-                or header.shard != self._number
-            ):
-                return None
-            body = await reader.readexactly(header.body_size + SIGNATURE_SIZE)
-        return header, body[: header.body_size]
+    def _is_ours(self, header: Header) -> bool:
+        return (
+            header.command == self._command
+            and header.body_size <= self._size_max
+            and header.cluster == self._cluster
+            and header.shard == self._number
+        )
 
     async def _take(self, asker: Asker, header: Header, body: bytes) -> bool:
         """Answer it, or begin to; whether the connection goes on."""

@@ -1,12 +1,21 @@
 """Questions of a node's processes: answered as they are ready, told what is asked for, bounded."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from appliance.base.signature import SIGNATURE_SIZE
+from appliance.drivers.network import questions as questions_module
 from appliance.drivers.network.ask import Questions
+from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.questions import Asker, QuestionServer
-from appliance.formats.local import LOCAL_OBJECTS
+from appliance.formats.envelope import SENDER_CLIENT, decode
+from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.local import LOCAL_OBJECTS, number_of, question
 from tests.patience import HUNG_S, within
 
 CLUSTER = bytes(range(16))
@@ -127,5 +136,136 @@ def test_nonsense_too_many_askers_and_too_large_a_question_end_a_connection(
             await server.start()
             await asyncio.to_thread(story)
             await server.close()
+
+    asyncio.run(run())
+
+
+def frame_of(number: int, body: bytes) -> bytes:
+    header = question(LOCAL_OBJECTS, number, cluster=CLUSTER, shard=0, body=body)
+    return bytes(Signer(sender=SENDER_CLIENT, key=None).frame(header, body))
+
+
+def connected(folder: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(HUNG_S)
+    sock.connect(str(folder / "objects"))
+    return sock
+
+
+def answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
+    """Each with the number of its question."""
+    found = []
+    with sock.makefile("rb") as stream:
+        for _ in range(count):
+            header = decode(stream.read(HEADER_SIZE))
+            assert header is not None
+            found.append((number_of(header), stream.read(header.body_size)))
+            stream.read(SIGNATURE_SIZE)
+    return found
+
+
+@pytest.mark.parametrize("questions_max", [1, 8])
+def test_only_a_question_that_does_not_come_whole_costs_a_timer(
+    tmp_path: Path, questions_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[float] = []
+
+    def ask(sock: socket.socket, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            sock.sendall(piece)
+            numbers = [number for number, _ in answers(sock, 2)]
+            assert sorted(numbers) == [1, 2]
+
+    async def run() -> list[int]:
+        loop = asyncio.get_running_loop()
+        call_at: Callable[..., asyncio.TimerHandle] = loop.call_at
+
+        def counted(when: float, *given: Any, **named: Any) -> asyncio.TimerHandle:
+            timers.append(when)
+            return call_at(when, *given, **named)
+
+        monkeypatch.setattr(loop, "call_at", counted)
+        server = server_of(tmp_path, echo, questions_max)
+        await server.start()
+        whole = frame_of(1, b"") + frame_of(2, b"x" * 900)
+        counts = [len(timers)]
+        with connected(tmp_path) as sock:
+            await asyncio.to_thread(ask, sock, [whole] * 20)
+            counts.append(len(timers))
+            sock.sendall(whole[:-1])
+            assert await asyncio.to_thread(answers, sock, 1) == [(1, b"")]
+            sock.sendall(whole[-1:])
+            assert await asyncio.to_thread(answers, sock, 1) == [(2, b"x" * 900)]
+            counts.append(len(timers))
+        await server.close()
+        return counts
+
+    before, after_whole, after_half = asyncio.run(run())
+    assert after_whole == before and after_half == before + 1
+
+
+def test_questions_are_found_in_whatever_pieces_they_come(tmp_path: Path) -> None:
+    asked = [(number, bytes([number]) * size) for number, size in enumerate((0, 1, 900, 1000), 1)]
+    stream = b"".join(frame_of(number, body) for number, body in asked)
+
+    def story() -> None:
+        for size in (1, 7, HEADER_SIZE, HEADER_SIZE + 1, 700, len(stream)):
+            with connected(tmp_path) as sock:
+                for start in range(0, len(stream), size):
+                    sock.sendall(stream[start : start + size])
+                assert answers(sock, len(asked)) == asked
+
+    async def run() -> None:
+        server = server_of(tmp_path, echo, 1)
+        await server.start()
+        await asyncio.to_thread(story)
+        await server.close()
+
+    asyncio.run(run())
+
+
+def test_half_a_question_ends_its_connection_in_time_and_silence_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions_module, "HANDSHAKE_MS_MAX", 50)
+
+    def story() -> None:
+        with connected(tmp_path) as silent:
+            for said in (1, HEADER_SIZE, HEADER_SIZE + 3):
+                with connected(tmp_path) as sock:
+                    sock.sendall(frame_of(1, b"first") + frame_of(2, b"second")[:said])
+                    assert answers(sock, 1) == [(1, b"first")]
+                    assert sock.recv(1) == b""
+            silent.sendall(frame_of(3, b"late"))
+            assert answers(silent, 1) == [(3, b"late")]
+
+    async def run() -> None:
+        server = server_of(tmp_path, echo, 1)
+        await server.start()
+        await asyncio.to_thread(story)
+        await server.close()
+
+    asyncio.run(run())
+
+
+def test_what_is_too_large_or_foreign_ends_the_connection_before_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions_module, "HANDSHAKE_MS_MAX", 10_000 * HUNG_S)  # not by that
+    foreign = question(LOCAL_OBJECTS, 2, cluster=CLUSTER[::-1], shard=0, body=b"x")
+    said = Signer(sender=SENDER_CLIENT, key=None).frame(foreign, b"x")
+
+    def story() -> None:
+        for refused in (frame_of(2, b"x" * 1001), bytes(said), b"\xff" * HEADER_SIZE):
+            with connected(tmp_path) as sock:
+                sock.sendall(frame_of(1, b"first") + refused[:HEADER_SIZE])
+                assert answers(sock, 1) == [(1, b"first")]
+                assert sock.recv(1) == b""
+
+    async def run() -> None:
+        server = server_of(tmp_path, echo, 1)
+        await server.start()
+        await asyncio.to_thread(story)
+        await server.close()
 
     asyncio.run(run())
