@@ -17,6 +17,7 @@ from appliance.cores.federation.parameters import Parameters
 from appliance.drivers.host.federation_file import read_federation, write_federation
 from appliance.drivers.host.node_folder import FEDERATION_FILE, NodeFolder, read_node
 from appliance.drivers.host.stdio import standard_streams
+from appliance.drivers.network.handlers import Handlers
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.federation_site import (
     PROFILES,
@@ -395,12 +396,13 @@ async def _participant(
         seed=seed,
         send=attached.send,
     )
+    handlers = Handlers(attached.serve)
     try:
         if listen is None:
             reader, writer = await standard_streams()
             serving = asyncio.create_task(attached.serve(reader, writer))
         else:
-            server = await asyncio.start_server(attached.serve, "127.0.0.1", listen)
+            server = await asyncio.start_server(handlers.serve, "127.0.0.1", listen)
             print(f"listening on {server.sockets[0].getsockname()[1]}", file=sys.stderr, flush=True)
             serving = asyncio.create_task(server.serve_forever())
         ended = asyncio.create_task(made.ended.wait())
@@ -409,6 +411,7 @@ async def _participant(
         serving.cancel()
         ended.cancel()
     finally:
+        await handlers.end()
         made.close()
         store.close()
     return 0

@@ -133,6 +133,7 @@ def test_on_loopback_several_are_attached_and_hear_the_same(run: Callable[..., R
         assert received[0] == received[1]
         first.sendall(frame(COMMAND, b'{"command": "quit"}'))
         assert me.process.wait(HUNG_S) == 0
+        assert me.process.stderr.read() == b"", "it ends beside those that are attached"
 
 
 def test_parameters_that_do_not_go_together_are_refused(run: Callable[..., Running]) -> None:

@@ -2,8 +2,12 @@
 have expired are refused by name."""
 
 import asyncio
+import contextlib
+import socket
+import ssl
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +23,7 @@ from appliance.drivers.host.node_folder import (
 )
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.network.joining import Founding, JoinRefused, ask_to_join
+from appliance.drivers.network.stream_end import end
 from appliance.drivers.nvme.device import device_of
 from appliance.drivers.nvme.volume import read_facts
 from appliance.formats.join_code import JoinCode, encode_join_code, parse_join_code
@@ -188,6 +193,77 @@ def test_codes_end_with_their_time(tmp_path: Path, free_ports: FreePorts) -> Non
             await ask_to_join(site.code, one)
 
     site.run(story)
+
+
+async def beside(
+    site: Site, story: Callable[["asyncio.Task[None]"], Awaitable[None]], told: list[str]
+) -> None:
+    """A founder as its verb runs it, with whose end the loop ends; `told` hears of errors that
+    nobody asked for."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(str(context)))
+    gathering = asyncio.create_task(site.founding.gather("127.0.0.1", site.port, list))
+    async with within(HUNG_S):
+        listens = False
+        while not listens:
+            with contextlib.suppress(OSError):
+                await end((await asyncio.open_connection("127.0.0.1", site.port))[1])
+                listens = True
+        await story(gathering)
+
+
+def test_who_waits_when_the_codes_end_is_told_so_though_the_founder_ends_then(site: Site) -> None:
+    told: list[str] = []
+    one = site.machine("one", 40_000)
+    joining: Future[founding.Row]
+    with ThreadPoolExecutor() as elsewhere:
+
+        async def story(gathering: "asyncio.Task[None]") -> None:
+            nonlocal joining
+            joining = elsewhere.submit(lambda: asyncio.run(ask_to_join(site.code, one)))
+            await site.heard("one has come")
+            site.founding._complete.set_exception(TimeoutError())  # their time is over
+            with pytest.raises(JoinRefused, match="the codes have expired"):
+                await gathering
+
+        asyncio.run(beside(site, story, told))
+        with pytest.raises(JoinRefused, match="this code has expired: ask for a new one"):
+            joining.result(HUNG_S)
+    assert told == []
+
+
+def test_a_founder_that_is_interrupted_prints_nothing_of_those_who_dialled(site: Site) -> None:
+    told: list[str] = []
+    one = site.machine("one", 40_000)
+
+    def silent() -> bytes:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection(("127.0.0.1", site.port), HUNG_S) as sock,
+            context.wrap_socket(sock) as stream,
+        ):
+            return stream.recv(1)
+
+    joining: Future[founding.Row]
+    dialled: Future[bytes]
+    with ThreadPoolExecutor() as elsewhere:
+
+        async def story(gathering: "asyncio.Task[None]") -> None:
+            nonlocal joining, dialled
+            joining = elsewhere.submit(lambda: asyncio.run(ask_to_join(site.code, one)))
+            dialled = elsewhere.submit(silent)
+            await site.heard("one has come")
+            while site.founding._strangers < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            gathering.cancel()
+            await asyncio.gather(gathering, return_exceptions=True)
+
+        asyncio.run(beside(site, story, told))
+        with pytest.raises(JoinRefused, match="has gone away before the site was formed"):
+            joining.result(HUNG_S)
+        assert dialled.result(HUNG_S) == b""
+    assert told == []
 
 
 def test_a_machine_with_the_name_or_ports_of_another_is_refused(site: Site) -> None:

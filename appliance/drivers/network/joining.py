@@ -21,6 +21,7 @@ from typing import Any
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.json_text import parse_json
+from appliance.drivers.network.handlers import Handlers
 from appliance.drivers.network.stream_end import end
 from appliance.formats.join_code import JoinCode
 from appliance.formats.site import spki_of
@@ -78,8 +79,9 @@ class Founding:
         each has taken it. JoinRefused when the time is over before."""
         loop = asyncio.get_running_loop()
         self._complete: asyncio.Future[None] = loop.create_future()
+        handlers = Handlers(self._serve)
         server = await asyncio.start_server(
-            self._serve, host, port, ssl=self._context, limit=_LINE_SIZE_MAX
+            handlers.serve, host, port, ssl=self._context, limit=_LINE_SIZE_MAX
         )
         try:
             try:
@@ -87,6 +89,7 @@ class Founding:
             except TimeoutError as error:
                 self._expired = True
                 self._refuse_waiting()
+                await self._all_taken()
                 raise JoinRefused(
                     "the codes have expired before all machines came: found the site anew; nothing "
                     "was formed"
@@ -99,6 +102,7 @@ class Founding:
             await self._all_taken()
         finally:
             server.close()
+            await handlers.end()
             await server.wait_closed()
 
     async def _all_taken(self) -> None:

@@ -20,6 +20,7 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.limits import HANDSHAKE_MS_MAX
 from appliance.base.signature import SIGNATURE_SIZE
 from appliance.drivers.network.framing import Signer
+from appliance.drivers.network.handlers import Handlers
 from appliance.drivers.network.local_peer import peer_allowed
 from appliance.drivers.network.stream_end import end
 from appliance.formats import local
@@ -134,18 +135,19 @@ class QuestionServer:
         self._questions_max, self._waiting_size_max = questions_max, waiting_size_max
         self._signer = Signer(sender=SENDER_CLIENT, key=None)
         self._server: asyncio.Server | None = None
-        self._serving: dict[asyncio.Task[None], Asker] = {}
+        self._handlers = Handlers(self._serve)
+        self._serving: dict[Asker, None] = {}  # in the order in which they came
 
     @property
     def askers(self) -> list[Asker]:
         """Who is connected."""
-        return list(self._serving.values())
+        return list(self._serving)
 
     def tell(self, body: bytes, but: Asker | None = None) -> int:
         """Tell all who follow, but one; how many were sent away."""
         header = local.told(self._command, cluster=self._cluster, shard=self._number, body=body)
         frame, slow = self._signer.frame(header, body), 0
-        for asker in self._serving.values():
+        for asker in self._serving:
             if not asker.follows or asker is but or asker.writer.is_closing():
                 continue
             if asker.writer.transport.get_write_buffer_size() > self._waiting_size_max:
@@ -157,24 +159,20 @@ class QuestionServer:
 
     async def start(self) -> None:
         """Listen. Raises ConfigurationError."""
-        self._server = await asyncio.start_unix_server(self._serve, sock=bind(self._path))
+        self._server = await asyncio.start_unix_server(self._handlers.serve, sock=bind(self._path))
 
     async def close(self) -> None:
         """Listen no more; every connection ends, and what it asked is dropped."""
         if self._server is None:
             return
         self._server.close()
-        serving = [*self._serving]
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        await self._handlers.end()
         await self._server.wait_closed()
         self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        own, asker = asyncio.current_task(), Asker(writer)
-        assert own is not None
-        self._serving[own] = asker
+        asker = Asker(writer)
+        self._serving[asker] = None
         try:  # whoever asked may be gone already: then there is no socket left
             connected = writer.get_extra_info("socket")
             with socket.socket(fileno=os.dup(connected.fileno())) as real:
@@ -187,7 +185,7 @@ class QuestionServer:
         finally:
             for task in asker.tasks:
                 task.cancel()
-            del self._serving[own]
+            del self._serving[asker]
             await end(writer)
 
     def _is_ours(self, header: Header) -> bool:

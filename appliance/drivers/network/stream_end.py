@@ -16,3 +16,6 @@ async def end(writer: asyncio.StreamWriter) -> None:
                 await writer.wait_closed()
     except TimeoutError:
         writer.transport.abort()
+    except asyncio.CancelledError:
+        writer.transport.abort()  # nobody is left to hear of it
+        raise

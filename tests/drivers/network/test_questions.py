@@ -269,3 +269,33 @@ def test_what_is_too_large_or_foreign_ends_the_connection_before_it_is_whole(
         await server.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("questions_max", [1, 8])
+def test_a_server_that_closes_beside_its_askers_tells_the_loop_of_no_error(
+    tmp_path: Path, questions_max: int
+) -> None:
+    asked: list[bytes] = []
+
+    async def answer(asker: Asker, body: bytes) -> bytes | None:
+        asked.append(body)
+        return await asyncio.get_running_loop().create_future()
+
+    async def run() -> list[str]:
+        told: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(str(context)))
+        server = server_of(tmp_path, answer, questions_max)
+        await server.start()
+        with connected(tmp_path) as idle, connected(tmp_path) as half, connected(tmp_path) as waits:
+            half.sendall(frame_of(1, b"half")[:-1])
+            waits.sendall(frame_of(1, b"waits"))
+            await until(lambda: asked == [b"waits"] and len(server.askers) == 3)
+            await server.close()
+            for sock in (idle, half, waits):
+                assert sock.recv(1) == b""
+        await asyncio.sleep(0)  # what is done when a task has ended
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return told
+
+    assert asyncio.run(run()) == []
