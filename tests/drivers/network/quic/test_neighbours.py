@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -36,9 +37,11 @@ def folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def process(node: TestNode, folder: Path, number: int, port: int) -> AsyncIterator[QuicPort]:
+async def process(
+    node: TestNode, folder: Path, number: int, port: int, *, app: Any = echo
+) -> AsyncIterator[QuicPort]:
     """What one process of the node has of the port."""
-    made = make_port(node, echo, number=number)
+    made = make_port(node, app, number=number)
     beside = Neighbours(folder, number, take=made.on_handed, counters=made.counters)
     made.hand_over = beside.hand_over
     await made.open("127.0.0.1", port, shared=True)
@@ -51,7 +54,8 @@ async def process(node: TestNode, folder: Path, number: int, port: int) -> Async
 
 
 async def move(client: H3Client) -> None:
-    """The client goes on from another port of its own, as behind a network that was bound anew."""
+    """The client goes on from another port of its own, as behind a network that was bound anew. It
+    says so at once: who has nothing to say is sent what it waits for where it was, for ever."""
     former = client._transport
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)  # for both, as the library's own
     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -59,6 +63,8 @@ async def move(client: H3Client) -> None:
     await asyncio.get_running_loop().create_datagram_endpoint(lambda: client, sock=sock)
     assert former is not None
     former.close()
+    client._quic.send_ping(0)
+    client.transmit()
 
 
 def test_a_client_that_moves_sixty_times_keeps_its_connection_and_loses_nothing(
@@ -73,7 +79,6 @@ def test_a_client_that_moves_sixty_times_keeps_its_connection_and_loses_nothing(
                     for _ in range(MOVES):
                         answer = client.answer(await client.request("/", method="POST", body=body))
                         await move(client)
-                        client.transmit()
                         await client.until(lambda answer=answer: answer.ended)
                         assert bytes(answer.body) == body
                     assert not client.terminated
@@ -82,6 +87,31 @@ def test_a_client_that_moves_sixty_times_keeps_its_connection_and_loses_nothing(
                 assert both["quic_handed_over"] >= MOVES // 10
                 assert both["quic_handed_to_us"] > both["quic_handed_over"] // 2  # some are lost
                 assert not both["quic_reset"]
+
+    uvloop.run(asyncio.wait_for(run(), 120))
+
+
+def test_a_client_that_moves_while_it_has_nothing_to_say_hears_what_it_waits_for(
+    node: TestNode, folder: Path
+) -> None:
+    moved = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await moved.wait()
+        await send({"type": "http.response.body", "body": b"late", "more_body": False})
+
+    async def run() -> None:
+        async with process(node, folder, 0, 0, app=slow) as port, dial(port.port) as client:
+            answer = client.answer(await client.request("/"))
+            await client.until(lambda: answer.headers)
+            space = client._quic._loss.spaces[-1]
+            while space.ack_eliciting_in_flight or space.ack_at:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # until nothing has to be sent, nor sent again
+            await move(client)
+            moved.set()
+            await client.until(lambda: answer.ended)
+            assert bytes(answer.body) == b"late"
 
     uvloop.run(asyncio.wait_for(run(), 120))
 
