@@ -9,6 +9,7 @@ import pytest
 
 from appliance.base.errors import FormatError
 from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.farm import FarmStatus
 from appliance.formats.status.metadata import MetadataStatus
 from appliance.formats.status.part import plain
 from appliance.formats.status.shipper import ShipperStatus
@@ -16,7 +17,13 @@ from appliance.formats.status.status import Status, parse
 from appliance.formats.status.supervisor import SupervisorStatus
 
 SAID = Path(__file__).parents[1] / "vectors" / "status"  # by the roles of a site that ran
-KINDS: list[type[Status]] = [EdgeStatus, MetadataStatus, ShipperStatus, SupervisorStatus]
+KINDS: list[type[Status]] = [
+    EdgeStatus,
+    FarmStatus,
+    MetadataStatus,
+    ShipperStatus,
+    SupervisorStatus,
+]
 
 
 def said(kind: type[Status]) -> dict[str, Any]:

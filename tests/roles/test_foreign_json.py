@@ -173,7 +173,7 @@ def document(text: bytes, at: At) -> bool:
     assert again.restore(2, 1, data)
     assert again.snapshot() == data
     sign_directory(KEY, again.content(), sign_delegation(KEY, "farm", {1: KEY.public}))
-    json.dumps(again.view())
+    json.dumps(plain(again.view()))
     publisher._carried(text)
     return found.skipped == 0
 

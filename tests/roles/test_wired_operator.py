@@ -155,7 +155,7 @@ def test_acts_are_noted_once_each_though_an_answer_was_lost(
         for number in range(3):
             trail.note({"do": "place", "shard": number}, "")
         task = asyncio.create_task(trail.run())
-        await until(lambda: trail.told()["written"] == 3)
+        await until(lambda: trail.told().written == 3)
         task.cancel()
         assert lost == [OK, DUPLICATE, OK, OK]
         assert site.replicas[0].status()["log_seq"] == before + 3

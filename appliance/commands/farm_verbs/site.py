@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from appliance.base.errors import StorageError
 from appliance.base.printable import json_line
 from appliance.commands.farm_verbs.options import FOLDER
+from appliance.formats.status.part import plain
 from appliance.roles.operator.farm import Asker, let_in, lines, member_named, take_out
 
 _LOCAL = click.option(
@@ -33,17 +35,17 @@ def status_command(local: Path | None, node_folder: Path | None, as_json: bool) 
     found = asker.statuses()
     if as_json:
         for answer in found.values():
-            click.echo(json_line(answer))
+            click.echo(json_line(plain(answer)))
         return 0
-    members = [said for said in found.values() if not said["out"]]
+    members = [said for said in found.values() if not said.out]
     if not members:
-        click.echo(next(iter(found.values()))["out"])
+        click.echo(next(iter(found.values())).out)
         return 1
-    leads = [said for said in members if said["role"] == "leader"]
-    said = max(leads or members, key=lambda each: (each["term"], each["commit"]))
+    leads = [said for said in members if said.role == "leader"]
+    said = max(leads or members, key=lambda each: (each.term, each.commit))
     for line in lines(asker.site, said):
         click.echo(line)
-    return 0 if said["leader"] > 0 else 1
+    return 0 if said.leader > 0 else 1
 
 
 @click.command("exclude")
@@ -69,9 +71,8 @@ def publish_command(local: Path | None, node_folder: Path | None) -> None:
     asker = Asker(local, node_folder)
     index = next(iter(asker.folders))
     if node_folder is None:
-        holders = [
-            said["view"]["publisher"] for said in asker.statuses().values() if "view" in said
-        ]
+        views = [said.view for said in asker.statuses().values()]
+        holders = [view.publisher for view in views if view is not UNSET]
         publisher = max(holders, default=0)
         index = next((n.index for n in asker.site.nodes if n.farm_id == publisher), 0)
     asker.publish(index)
@@ -98,7 +99,7 @@ def yield_command(local: Path | None, node_folder: Path | None) -> None:
     """Let the leader, if it is on this machine, hand over to another member."""
     asker = Asker(local, node_folder)
     for index, said in asker.statuses().items():
-        if said.get("role") == "leader":
+        if said.role == "leader":
             asker.hand_over(index)
             return
     raise StorageError("no member of this machine leads: run it where `farm status` says")

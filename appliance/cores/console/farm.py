@@ -4,8 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET
+
 from appliance.base.errors import FormatError
 from appliance.base.printable import counted
+from appliance.formats.status.farm import FarmStatus
+from appliance.formats.status.status import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +37,40 @@ class Farm:
 
 
 def parse_farm(answers: Iterable[dict[str, Any] | None]) -> Farm | None:
-    """The farm, as its leader knows it if that is here; None: no member answers.
+    """The farm as `farm_in` knows it; FormatError names what is missing in an answer."""
+    return farm_in(parse(FarmStatus, raw) for raw in answers if raw is not None)
 
-    FormatError names what is missing.
+
+def farm_in(statuses: Iterable[FarmStatus]) -> Farm | None:
+    """The farm, as its leader knows it if that is here; None: no member is.
+
+    FormatError: the one that knows most has no view of it.
     """
-    found = [raw for raw in answers if raw is not None and not raw.get("out")]
+    found = [status for status in statuses if not status.out]
     if not found:
         return None
-    try:
-        raw = max(found, key=lambda each: (each["term"], each["role"] == "leader", each["commit"]))
-        view = raw["view"]
-        ages = {row["id"]: row["age_ms"] for row in view["documents"]}
-        members = tuple(
-            FarmMember(row["id"], row["match"], ages.get(row["id"], -1)) for row in raw["members"]
-        )
-        return Farm(
-            leader=raw["leader"],
-            term=raw["term"],
-            commit=raw["commit"],
-            members=members,
-            publisher=view["publisher"],
-            why=words_of(view["scores"].get(str(view["publisher"]))),
-            directory=max(each["directory"]["version"] for each in found),
-            expired_ms=min(each["directory"]["expired_ms"] for each in found),
-            second_leaders=sum(
-                each.get("counts", {}).get("second_leader_of_term", 0) for each in found
-            ),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"status of the farm: {error!r}") from error
+    status = max(found, key=lambda each: (each.term, each.role == "leader", each.commit))
+    view = status.view
+    if view is UNSET:
+        raise FormatError("status of farm: a member tells no `view`")
+    ages = {posted.id: posted.age_ms for posted in view.documents}
+    return Farm(
+        leader=status.leader,
+        term=status.term,
+        commit=status.commit,
+        members=tuple(
+            FarmMember(server.id, server.match, ages.get(server.id, -1))
+            for server in status.members
+        ),
+        publisher=view.publisher,
+        why=words_of(view.scores.get(view.publisher)),
+        directory=max(each.directory.version for each in found),
+        expired_ms=min(each.directory.expired_ms for each in found),
+        second_leaders=sum(each.counts.get("second_leader_of_term", 0) for each in found),
+    )
 
 
-def words_of(score: list[int] | None) -> str:
+def words_of(score: tuple[int, int, int, int, int] | None) -> str:
     """A score of `cores/directory`; nothing of a node without a status."""
     if score is None:
         return ""

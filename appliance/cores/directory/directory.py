@@ -23,6 +23,7 @@ from appliance.cores.directory.status import (
 )
 from appliance.formats.raft_legacy.configuration import decode_configuration
 from appliance.formats.raft_legacy.frame import APPLICATION, CONFIGURATION, Entry
+from appliance.formats.status.farm import FarmView, PostedStatus
 
 SNAPSHOT_VERSION = 1
 PERIOD_MS = 60_000  # between two posts of a node, unless an administrator says otherwise
@@ -246,31 +247,30 @@ class Directory:
             "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
         }
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> FarmView:
         """For people: each status with its age, who publishes and with which scores."""
-        scores = self.candidates()
-        return {
-            "index": self.index,
-            "time_ms": self.date_ms,
-            "publisher": self.publisher.holder,
-            "scores": {str(node): list(score) for node, score in scores.items()},
-            "ahead": {str(node): count for node, count in sorted(self.publisher.ahead.items())},
-            "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
-            "excluded": list(self.exclusions[1]),
-            "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
-            "departed": list(self.departed[1]),
-            "period_ms": self.period[1],
-            "documents": [
-                {
-                    "id": poster,
-                    "index": held.index,
-                    "age_ms": self.age_ms(held),
-                    "recent": self.is_recent(held),
-                    "endpoints": sum(not e.blacklisted for e in held.status.endpoints),
-                }
+        return FarmView(
+            index=self.index,
+            time_ms=self.date_ms,
+            publisher=self.publisher.holder,
+            scores=self.candidates(),
+            ahead=dict(sorted(self.publisher.ahead.items())),
+            shippers={shard: choice.holder for shard, choice in sorted(self.shippers.items())},
+            excluded=list(self.exclusions[1]),
+            placement={shard: list(nodes) for shard, nodes in sorted(self.placement[1].items())},
+            departed=list(self.departed[1]),
+            period_ms=self.period[1],
+            documents=[
+                PostedStatus(
+                    id=poster,
+                    index=held.index,
+                    age_ms=self.age_ms(held),
+                    recent=self.is_recent(held),
+                    endpoints=sum(not e.blacklisted for e in held.status.endpoints),
+                )
                 for poster, held in sorted(self.documents.items())
             ],
-        }
+        )
 
     # --- snapshots --------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
     process     figures that every process has of itself
     directory   of a farm, as a process holds it
     edge        clients, by what they come, and how they are served
+    farm        a member of the farm, and what the farm agrees on
     metadata    the objects of a node
     shipper     how far each shard is at its target
     supervisor  who keeps processes

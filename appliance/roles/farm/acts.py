@@ -16,6 +16,7 @@ from appliance.base.errors import FarmPostFailed
 from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_ID_MAX, FARM_SHARDS_MAX
 from appliance.cores.directory.directory import PERIOD_MS_MAX, PERIOD_MS_MIN, Directory
 from appliance.drivers.host import clock
+from appliance.formats.status.farm import ActsStatus
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.member import FarmMember
 from appliance.roles.farm.posts import Posts
@@ -53,9 +54,8 @@ class Acts:
         self._ended: deque[tuple[int, str]] = deque(maxlen=ACTS_TOLD_MAX)
         self.publish_now = False
 
-    def told(self) -> dict[str, Any]:
-        """`ended`: number and outcome of the newest acts that have ended; "" is well."""
-        return {"ended": [list(row) for row in self._ended], "waiting": len(self._waiting)}
+    def told(self) -> ActsStatus:
+        return ActsStatus(ended=list(self._ended), waiting=len(self._waiting))
 
     def left(self, directory: Directory) -> set[int]:
         """Members that an operator took out: they are not taken in again by themselves."""

@@ -18,6 +18,7 @@ from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats import record
 from appliance.formats.envelope import OPERATION_APPEND
 from appliance.formats.session import RESULT_NAMES, RESULT_STRUCT
+from appliance.formats.status.farm import AuditStatus
 from appliance.roles.operator.numbering import Numbering
 from appliance.roles.operator.session import OperatorSession
 
@@ -51,12 +52,10 @@ class AuditTrail:
         self._news = asyncio.Event()
         self._written = self._forgotten = 0
 
-    def told(self) -> dict[str, int]:
-        return {
-            "written": self._written,
-            "waiting": len(self._waiting),
-            "forgotten": self._forgotten,
-        }
+    def told(self) -> AuditStatus:
+        return AuditStatus(
+            written=self._written, waiting=len(self._waiting), forgotten=self._forgotten
+        )
 
     def note(self, wish: dict[str, Any], outcome: str) -> None:
         """`outcome`: why it was not done; empty: it was."""

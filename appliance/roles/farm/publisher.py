@@ -7,17 +7,21 @@ the newest one there. Whoever takes one verifies it: a status alone is believed 
 """
 
 import base64
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from appliance.base.errors import DirectoryRefused
+from appliance.base.errors import DirectoryRefused, FormatError
 from appliance.cores.directory.directory import EXPIRY_PERIODS, Directory
 from appliance.cores.directory.document import parse_document
 from appliance.cores.directory.signed import open_directory, sign_directory
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE, NodeFolder
 from appliance.formats.site import FARM
+from appliance.formats.status.farm import DirectoryEndpoint, SignedDirectory
+from appliance.formats.status.status import parse
 from appliance.roles.farm.figures import Published
 from appliance.roles.farm.node_files import read_delegation
 
@@ -97,6 +101,20 @@ class Publisher:
         self.own = Published(data, directory.index, int(time.time() * 1000))
         return self.own
 
+    def told(self) -> SignedDirectory:
+        """The newest one, valid or not."""
+        content = self.content
+        now_ms, expires = int(time.time() * 1000), int(content.get("expires", 0))
+        return SignedDirectory(
+            version=self.version,
+            publisher=int(content.get("publisher", 0)),
+            expires=expires,
+            expired_ms=max(0, now_ms - expires) if content else 0,
+            refused=self.refused,
+            endpoints=list(_endpoints(content.get("endpoints"))),
+            periods=EXPIRY_PERIODS,
+        )
+
     def _take(self, data: bytes) -> bool:
         try:
             content = open_directory(
@@ -112,6 +130,13 @@ class Publisher:
             return False
         self.data, self.content = data, content
         return True
+
+
+def _endpoints(rows: object) -> Iterator[DirectoryEndpoint]:
+    """Those that are some: only who signed them has looked at each."""
+    for row in rows if isinstance(rows, list) else []:
+        with contextlib.suppress(FormatError):
+            yield parse(DirectoryEndpoint, row)
 
 
 def _carried(value: bytes) -> bytes:

@@ -22,9 +22,7 @@ from appliance.base.errors import (
     FarmPostFailed,
     FarmPostRefused,
 )
-from appliance.cores.directory.directory import EXPIRY_PERIODS
 from appliance.cores.raft.member import LEADER
-from appliance.cores.raft.settings import TICK_MS
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.durable_file import write_durable
@@ -52,7 +50,7 @@ from appliance.formats.raft_legacy.frame import (
 )
 from appliance.formats.site import FARM, SITE_FILE
 from appliance.formats.site_view import SiteView
-from appliance.formats.status.part import plain
+from appliance.formats.status.farm import FarmStatus, MemberStatus
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.figures import NodeStatus, Service, status_document
@@ -67,6 +65,7 @@ from appliance.roles.farm.posts import POST_S, Posts
 from appliance.roles.farm.publisher import Publisher
 from appliance.roles.farm.serve import host
 from appliance.roles.farm.settings import read_users
+from appliance.roles.farm.standing import standing_of
 
 SOCKET = "farm-0"
 LOOK_S = 1.0  # between two looks at the node, its site file and what is due
@@ -289,70 +288,39 @@ class FarmRole:
 
     # --- what whoever asks is told
 
-    def told(self) -> dict[str, Any]:
-        """Everything an operator may want to know, as plain values."""
-        found: dict[str, Any] = {
-            "node": self.node.settings.index,
-            "id": self.settings.id,
-            "farm": FARM,
-            "out": self.out,
-            "publish": self.node.settings.farm_publish,
-            "require_server_proof": self.settings.require_server_proof,
-            "posts": self.posts.taken,
-            "posts_failed": self.posts.failed,
-            "act": self.acts.told(),
-            "audit": self.audit.told(),
-            "directory": self._told_directory(),
-            "process": plain(self._figures.read()),
-            "beat": plain(self._beat.told()),
-        }
-        if self.member is None:
-            return found
-        status = self.member.node.status()
-        view = self.member.directory.view()
-        return {
-            **found,
-            "role": status.role,
-            "standing": status.standing,
-            "term": status.term,
-            "leader": status.leader,
-            "commit": status.commit,
-            "last": status.last,
-            "snapshot": status.snapshot,
-            "change": status.change,
-            "members_committed": status.configuration_index <= status.commit,
-            "members": [
-                {"id": server.id, "endpoint": server.endpoint, "match": status.last}
-                if server.id == status.id
-                else {"id": server.id, "endpoint": server.endpoint, **_peer(status.peers, server)}
-                for server in status.servers
-            ],
-            "view": view,
-            "counts": dict(self.member.counts),
-        }
-
-    def _told_directory(self) -> dict[str, Any]:
-        """The newest signed one; `expired_ms` is 0 while it is valid."""
-        content = self.publisher.content
-        now_ms = int(time.time() * 1000)
-        expires = int(content.get("expires", 0))
-        return {
-            "version": self.publisher.version,
-            "publisher": content.get("publisher", 0),
-            "expires": expires,
-            "expired_ms": max(0, now_ms - expires) if content else 0,
-            "refused": self.publisher.refused,
-            "endpoints": content.get("endpoints", []),
-            "periods": EXPIRY_PERIODS,
-        }
-
-
-def _peer(peers: Any, server: Server) -> dict[str, Any]:
-    for peer in peers:
-        if peer.id == server.id:
-            silent_ms = None if peer.heard_ticks is None else peer.heard_ticks * TICK_MS
-            return {"match": peer.match, "connected": peer.connected, "silent_ms": silent_ms}
-    return {"match": 0, "connected": False, "silent_ms": None}
+    def told(self) -> FarmStatus:
+        """Everything an operator may want to know."""
+        member = self.member
+        own = MemberStatus()
+        if member is not None:
+            own = standing_of(member.node.status(), member.directory, member.counts)
+        return FarmStatus(
+            process=self._figures.read(),
+            beat=self._beat.told(),
+            node=self.node.settings.index,
+            id=self.settings.id,
+            farm=FARM,
+            out=self.out,
+            publish=self.node.settings.farm_publish,
+            require_server_proof=self.settings.require_server_proof,
+            posts=self.posts.taken,
+            posts_failed=self.posts.failed,
+            act=self.acts.told(),
+            audit=self.audit.told(),
+            directory=self.publisher.told(),
+            role=own.role,
+            standing=own.standing,
+            term=own.term,
+            leader=own.leader,
+            commit=own.commit,
+            last=own.last,
+            snapshot=own.snapshot,
+            change=own.change,
+            members_committed=own.members_committed,
+            members=own.members,
+            view=own.view,
+            counts=own.counts,
+        )
 
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> FarmRole:

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import UNSET
+
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import counted
 from appliance.cores.console.farm import words_of
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_status, status_of
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import SITE_FILE, Node, Site, load_site
+from appliance.formats.status.farm import FarmStatus, FarmView
 
 PATIENCE_S = 30.0  # for an act to be committed
 POLL_S = 0.1
@@ -45,16 +48,22 @@ class Asker:
                 "was formatted with one"
             )
 
-    def ask(self, index: int, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    def ask(self, index: int) -> FarmStatus | None:
+        """How the farm of a node is; None: it does not answer."""
+        folder = self.folders[index] / SOCKETS_FOLDER
+        return status_of(FarmStatus, folder, cluster=self.site.cluster)
+
+    def request(self, index: int, request: dict[str, Any]) -> dict[str, Any] | None:
+        """What the farm of a node says to a control request; None: it does not answer."""
         return ask_status(
             self.folders[index] / SOCKETS_FOLDER,
             cluster=self.site.cluster,
             shard=0,
-            kind="farm",
-            wish=wish,
+            kind=FarmStatus.socket_kind(),
+            wish=request,
         )
 
-    def statuses(self) -> dict[int, dict[str, Any]]:
+    def statuses(self) -> dict[int, FarmStatus]:
         """What each member here says; StorageError when none does."""
         said = {index: self.ask(index) for index in self.folders}
         found = {index: answer for index, answer in said.items() if answer is not None}
@@ -64,7 +73,7 @@ class Asker:
 
     def do(self, index: int, wish: dict[str, Any]) -> None:
         """Have it done by a node; StorageError: why it was not."""
-        answer = self.ask(index, wish)
+        answer = self.request(index, wish)
         if answer is None:
             raise StorageError(f"the farm of {self.site.nodes[index].name} does not answer")
         if "refused" in answer:
@@ -79,18 +88,18 @@ class Asker:
     def shown(self, index: int, wish: dict[str, Any]) -> str:
         """What is so now that the act was done, as the node's directory has it."""
         status = self.ask(index)
-        if status is None or "view" not in status:
+        if status is None or status.view is UNSET:
             return "done, and the node does not answer any more"
-        return line_of(self.site, status["view"], wish)
+        return line_of(self.site, status.view, wish)
 
     def publish(self, index: int) -> None:
         """Until the node has signed a newer directory, and a majority has it."""
         status = self.ask(index)
-        before = status["directory"]["version"] if status is not None else 0
+        before = status.directory.version if status is not None else 0
         self.do(index, {"do": "publish"})
         self._until(
             index,
-            lambda said: said["directory"]["version"] > before or None,
+            lambda said: said.directory.version > before or None,
             NOT_COMMITTED,
         )
 
@@ -100,12 +109,12 @@ class Asker:
         self.do(index, {"do": "yield"})
         self._until(
             index,
-            lambda said: said["leader"] > 0 and said["leader"] != own_id or None,
+            lambda said: said.leader > 0 and said.leader != own_id or None,
             f"{name} gave up the lead, and no other member has taken it: look whether a majority "
             "serves",
         )
 
-    def _until(self, index: int, told: Callable[[dict[str, Any]], T | None], why: str) -> T:
+    def _until(self, index: int, told: Callable[[FarmStatus], T | None], why: str) -> T:
         """What `told` makes of a node's status, once it makes anything of it; StorageError(why)."""
         deadline = time.monotonic() + PATIENCE_S
         with Waiting("farm") as waiting:
@@ -119,14 +128,14 @@ class Asker:
 
     def any(self) -> int:
         """A node that may post: one that is a member."""
-        return next((i for i, said in self.statuses().items() if not said["out"]), 0)
+        return next((i for i, said in self.statuses().items() if not said.out), 0)
 
 
-def _outcome(said: dict[str, Any], number: int) -> str | None:
+def _outcome(said: FarmStatus, number: int) -> str | None:
     """Why the act was not done; empty: it was; None: it has not ended, or nobody knows any more.
     Who was taken out of the farm meanwhile, perhaps by this very act, ends none."""
-    ended = next((why for ended, why in said["act"]["ended"] if ended == number), None)
-    return ended if ended is not None else said["out"] or None
+    ended = next((why for ended, why in said.act.ended if ended == number), None)
+    return ended if ended is not None else said.out or None
 
 
 def member_named(site: Site, name: str) -> Node:
@@ -142,56 +151,56 @@ def name_of(site: Site, member: int) -> str:
     return next((node.name for node in site.nodes if node.farm_id == member), "nobody")
 
 
-def lines(site: Site, said: dict[str, Any]) -> list[str]:
+def lines(site: Site, said: FarmStatus) -> list[str]:
     """What people read of a member's status: names and words, no numbers of the protocol."""
-    view, directory = said["view"], said["directory"]
-    leader = name_of(site, said["leader"])
-    found = [f"farm {said['farm']}  leader {leader}  term {said['term']}  commit {said['commit']}"]
-    if "publish" in said:  # absent: an older process
-        insists = "" if said["require_server_proof"] else "not "
-        found.append(f"this node  farm_publish {said['publish']}  server proof {insists}required")
-    for member in said["members"]:
-        found.append(
-            f"  {name_of(site, member['id'])}  {member['endpoint']}  match {member['match']}"
-        )
-    why = words_of(view["scores"].get(str(view["publisher"]))) or "no status of it counts"
+    view, directory = said.view, said.directory
+    if view is UNSET:
+        return [said.out]
+    leader = name_of(site, said.leader)
+    found = [f"farm {said.farm}  leader {leader}  term {said.term}  commit {said.commit}"]
+    if said.publish:  # empty: an older process
+        insists = "" if said.require_server_proof else "not "
+        found.append(f"this node  farm_publish {said.publish}  server proof {insists}required")
+    for member in said.members:
+        found.append(f"  {name_of(site, member.id)}  {member.endpoint}  match {member.match}")
+    why = words_of(view.scores.get(view.publisher)) or "no status of it counts"
     ahead = [
-        f"{name_of(site, int(member))} is better for {counted(posts, 'post')} in a row"
-        for member, posts in view["ahead"].items()
+        f"{name_of(site, member)} is better for {counted(posts, 'post')} in a row"
+        for member, posts in view.ahead.items()
     ]
     why = "; ".join([why, *ahead])
-    found.append(f"publisher {name_of(site, view['publisher'])}  {why}")
-    for shard, holder in view["shippers"].items():
+    found.append(f"publisher {name_of(site, view.publisher)}  {why}")
+    for shard, holder in view.shippers.items():
         found.append(f"shipper of shard {shard}: {name_of(site, holder)}")
-    for row in view["documents"]:
-        age = f"{row['age_ms'] / 1000:.1f} s old" + ("" if row["recent"] else ", too old")
-        found.append(f"  {name_of(site, row['id'])}  serves {row['endpoints']} shards  {age}")
-    late_ms = directory["expired_ms"]
+    for row in view.documents:
+        age = f"{row.age_ms / 1000:.1f} s old" + ("" if row.recent else ", too old")
+        found.append(f"  {name_of(site, row.id)}  serves {row.endpoints} shards  {age}")
+    late_ms = directory.expired_ms
     validity = f"expired for {late_ms // 1000} s" if late_ms else "valid"
-    found.append(f"directory {directory['version']}  {validity}")
-    if view["excluded"]:
+    found.append(f"directory {directory.version}  {validity}")
+    if view.excluded:
         found.append(_excluded(site, view))
-    found += [_placed(site, view, shard) for shard in view["placement"]]
+    found += [_placed(site, view, shard) for shard in view.placement]
     return found
 
 
-def _excluded(site: Site, view: dict[str, Any]) -> str:
-    out = [name_of(site, int(n)) if n.isdecimal() and len(n) < 20 else n for n in view["excluded"]]
+def _excluded(site: Site, view: FarmView) -> str:
+    out = [name_of(site, int(n)) if n.isdecimal() and len(n) < 20 else n for n in view.excluded]
     return f"excluded: {', '.join(out) or 'nobody'}"
 
 
-def _placed(site: Site, view: dict[str, Any], shard: str) -> str:
-    names = ", ".join(name_of(site, member) for member in view["placement"].get(shard, []))
+def _placed(site: Site, view: FarmView, shard: int) -> str:
+    names = ", ".join(name_of(site, member) for member in view.placement.get(shard, []))
     return f"placement of shard {shard}: {names or 'nobody said'}"
 
 
-def line_of(site: Site, view: dict[str, Any], wish: dict[str, Any]) -> str:
+def line_of(site: Site, view: FarmView, wish: dict[str, Any]) -> str:
     """What an act was about, as the directory has it."""
     if wish["do"] == "exclude":
         return _excluded(site, view)
     if wish["do"] == "place":
-        return _placed(site, view, str(wish["shard"]))
-    period_s = view["period_ms"] / 1000
+        return _placed(site, view, wish["shard"])
+    period_s = view.period_ms / 1000
     return f"nodes post every {period_s:g} s; a status is recent for {3 * period_s:g} s"
 
 
@@ -201,18 +210,18 @@ def take_out(asker: Asker, node: Node) -> None:
     why, due, pause_s = "no member that leads has begun it", 0.0, 5 * POLL_S
     while True:
         found = asker.statuses()
-        own = found.get(node.index, {})
-        if own.get("out") or is_member(found.values(), node) is False:
+        own = found.get(node.index)
+        if (own is not None and own.out) or is_member(found.values(), node) is False:
             return
         if time.monotonic() > deadline:
             raise StorageError(
                 f"{node.name} is still a member: its removal is not committed ({why}); a majority "
                 "of those who stay must serve, then run it again"
             )
-        if own.get("role") == "leader":
+        if own is not None and own.role == "leader":
             asker.do(node.index, {"do": "yield"})
         elif time.monotonic() >= due:  # each time is an act, and told in the audit
-            index = next((i for i, s in found.items() if not s["out"]), node.index)
+            index = next((i for i, s in found.items() if not s.out), node.index)
             try:  # nobody leads, or a change is under way
                 asker.do(index, {"do": "remove", "id": node.farm_id})
             except StorageError as error:
@@ -224,9 +233,10 @@ def take_out(asker: Asker, node: Node) -> None:
 def let_in(asker: Asker, node: Node) -> None:
     """Until the Configuration with this node's member is committed. StorageError: it is not."""
     found = asker.statuses()
-    if any(not said["out"] for said in found.values()):
+    if any(not said.out for said in found.values()):
         asker.do(asker.any(), {"do": "admit", "id": node.farm_id})
-    if found.get(node.index, {}).get("out"):
+    own = found.get(node.index)
+    if own is not None and own.out:
         asker.do(node.index, {"do": "rejoin"})
     deadline = time.monotonic() + 2 * PATIENCE_S
     with Waiting("farm") as waiting:
@@ -242,12 +252,12 @@ def let_in(asker: Asker, node: Node) -> None:
     )
 
 
-def is_member(answers: Iterable[dict[str, Any]], node: Node) -> bool | None:
+def is_member(statuses: Iterable[FarmStatus], node: Node) -> bool | None:
     """Whether the newest Configuration that anybody here knows lists a node's member; None: nobody
     here is a member, or it is not committed."""
-    here = [said for said in answers if not said["out"]]
+    here = [said for said in statuses if not said.out]
     if not here:
         return None
-    newest = max(here, key=lambda said: int(said["commit"]))
-    listed = any(member["id"] == node.farm_id for member in newest["members"])
-    return listed if newest.get("members_committed", True) else None  # absent: an older process
+    newest = max(here, key=lambda said: said.commit)
+    listed = any(member.id == node.farm_id for member in newest.members)
+    return listed if newest.members_committed else None

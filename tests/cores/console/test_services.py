@@ -2,26 +2,36 @@
 
 from typing import Any
 
+import pytest
+from msgspec import UNSET
+
+from appliance.base.errors import FormatError
 from appliance.cores.console.console import Console
+from appliance.cores.console.farm import parse_farm
 from appliance.cores.console.model import Source
+from appliance.formats.status.farm import PostedStatus, SignedDirectory
+from appliance.formats.status.part import plain
 from tests.cores.console.worlds import healthy, looked, names
+from tests.cores.directory.statuses import server, status, view
 
 
 def farm_answer(node: int, **changes: Any) -> dict[str, Any]:
     """What a member of the farm answers."""
-    rows = [{"id": i, "index": i, "age_ms": 1000 * i} for i in (1, 2, 3)]
-    view = {"publisher": 3, "scores": {"3": [1, 2, 8, 0, -3]}, "documents": rows}
-    answer = {
-        "out": "",
+    rows = [
+        PostedStatus(id=i, index=i, age_ms=1000 * i, recent=True, endpoints=1) for i in (1, 2, 3)
+    ]
+    answer: dict[str, Any] = {
+        "node": node,
+        "id": node + 1,
         "role": "leader" if node == 1 else "follower",
         "term": 4,
         "leader": 2,
         "commit": 70 + node,
-        "members": [{"id": i, "match": 70 if node == 1 else 0} for i in (1, 2, 3)],
-        "view": view,
-        "directory": {"version": 69, "expired_ms": 0},
+        "members": [server(i, 70 if node == 1 else 0) for i in (1, 2, 3)],
+        "view": view(publisher=3, scores={3: (1, 2, 8, 0, -3)}, documents=rows),
+        "directory": SignedDirectory(version=69),
     }
-    return answer | changes
+    return plain(status(**answer | changes))
 
 
 def farmed(**changes: Any) -> Console:
@@ -38,18 +48,27 @@ def test_the_farm_is_shown_as_its_leader_knows_it() -> None:
         ["node-1", "leader", "4", "70", "2 s", "–"],
         ["node-2", "follower", "4", "70", "3 s", "publishes 69"],
     ]
-    plain = console.plain()["farm"]
-    assert (plain["leader"], plain["term"], plain["publisher"]) == (2, 4, 3)
-    assert plain["why"] == "1 shard, up 2 h, 8/8 of its network free" and names(console) == []
+    shown = console.plain()["farm"]
+    assert (shown["leader"], shown["term"], shown["publisher"]) == (2, 4, 3)
+    assert shown["why"] == "1 shard, up 2 h, 8/8 of its network free" and names(console) == []
 
 
 def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms() -> None:
     assert names(farmed(leader=-1)) == [("farm_no_leader", "farm")]
     assert names(farmed(counts={"second_leader_of_term": 1})) == [("farm_two_leaders", "farm")]
-    expired = farmed(directory={"version": 69, "expired_ms": 5000})
+    expired = farmed(directory=SignedDirectory(version=69, expired_ms=5000))
     assert names(expired) == [("directory_expired", "farm")]
     silent = looked(healthy() | {Source("farm", 0, 0): None})
     assert names(silent) == [("farm_no_leader", "farm")]
+    gone = farmed(out="member was taken out", view=UNSET, role="", leader=-1)
+    assert names(gone) == [("farm_no_leader", "farm")]
+
+
+def test_a_member_without_a_view_is_no_answer_of_a_farm() -> None:
+    with pytest.raises(FormatError, match="status of farm: .*`view`"):
+        parse_farm([farm_answer(0, view=UNSET)])
+    with pytest.raises(FormatError, match="status of farm: .*`directory`"):
+        parse_farm([{k: v for k, v in farm_answer(0).items() if k != "directory"}])
 
 
 def objects_answer(node: int, vector: str, **changes: Any) -> dict[str, Any]:

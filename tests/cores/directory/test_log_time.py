@@ -119,7 +119,7 @@ def test_a_dead_publisher_whose_clock_was_ahead_gives_way_when_its_status_is_old
 def test_a_leader_with_another_clock_makes_no_status_old_or_young(ahead_ms: int) -> None:
     directory = farm(told(1, NOW), status(1, NOW), told(1, NOW), status(2, NOW))
     lived(directory, 2, 1, leader=3, ahead_ms=ahead_ms)
-    ages = {row["id"]: row["age_ms"] for row in directory.view()["documents"]}
+    ages = {row.id: row.age_ms for row in directory.view().documents}
     assert ages[2] == 0 and 0 <= ages[1] <= PERIOD_MS
     lived(directory, 2, RECENT_PERIODS + 1, leader=3, ahead_ms=ahead_ms)
     assert directory.publisher.holder == 2

@@ -5,32 +5,51 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from appliance.base.errors import FarmPostFailed, StorageError
 from appliance.cores.directory.directory import PERIOD_MS_MIN, Directory, canonical
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry
+from appliance.formats.status.farm import (
+    ActsStatus,
+    FarmStatus,
+    PostedStatus,
+    SignedDirectory,
+)
 from appliance.roles.farm.acts import ACTS_TOLD_MAX, Acts
 from appliance.roles.operator import farm
 from appliance.roles.operator.farm import Asker
 from tests.cores.console.worlds import site
+from tests.cores.directory.statuses import server, status, view
 from tests.patience import HUNG_S
 
 
 class Told(Asker):
     """Answers are given beforehand; the last one stays."""
 
-    def __init__(self, *answers: Any) -> None:
+    def __init__(self, *answers: FarmStatus | dict[str, Any] | None) -> None:
         self.answers = list(answers)
         self.site: Any = SimpleNamespace(nodes=[SimpleNamespace(name="node-0", farm_id=1)])
 
-    def ask(self, index, wish=None):
+    def ask(self, index: int) -> FarmStatus | None:
+        found = self._next()
+        assert found is None or isinstance(found, FarmStatus)
+        return found
+
+    def request(self, index: int, request: dict[str, Any]) -> dict[str, Any] | None:
+        found = self._next()
+        assert found is None or isinstance(found, dict)
+        return found
+
+    def _next(self) -> FarmStatus | dict[str, Any] | None:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def act(*ended: Any, out: str = ""):
+def act(*ended: Any, out: str = "") -> FarmStatus:
     """What is told when these acts were the last to end, each a number or with its outcome."""
     rows = [row if isinstance(row, tuple) else (row, "") for row in ended]
-    return {"act": {"ended": [list(row) for row in rows], "waiting": 0}, "out": out}
+    return status(act=ActsStatus(ended=rows, waiting=0), out=out)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +81,7 @@ def test_an_act_that_failed_is_not_done_because_the_next_one_was() -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("answer", [None, act(), act(2), act(4, 5)])
 def test_an_act_of_which_nothing_is_heard_is_not_taken_for_done(
-    answer: dict[str, Any] | None,
+    answer: FarmStatus | None,
 ) -> None:
     with pytest.raises(StorageError, match="not committed in time"):
         Told({"begun": 3}, answer).do(0, {"do": "period"})
@@ -74,7 +93,7 @@ OUT = "member 1 was taken out of the farm"
 @pytest.mark.parametrize("before", [act(), act(2), None])
 @pytest.mark.parametrize("wish", [{"do": "remove", "id": 1}, {"do": "remove", "id": 2}])
 def test_an_act_of_a_member_that_is_taken_out_is_not_waited_for(
-    before: dict[str, Any] | None, wish: dict[str, Any]
+    before: FarmStatus | None, wish: dict[str, Any]
 ) -> None:
     """It will not tell how it ended, least of all its own end."""
     with pytest.raises(StorageError, match=OUT):
@@ -85,12 +104,12 @@ def test_an_act_that_ended_before_its_member_was_taken_out_is_done() -> None:
     Told({"begun": 3}, act(2), act(3, out=OUT)).do(0, {"do": "period"})
 
 
-def version(number: int) -> dict[str, Any]:
-    return {"directory": {"version": number}}
+def version(number: int) -> FarmStatus:
+    return status(directory=SignedDirectory(version=number))
 
 
-def led_by(member: int) -> dict[str, Any]:
-    return {"leader": member}
+def led_by(member: int) -> FarmStatus:
+    return status(leader=member)
 
 
 def test_a_directory_is_published_when_a_newer_one_is_there() -> None:
@@ -134,23 +153,23 @@ def test_each_act_keeps_its_own_outcome_and_a_later_life_other_numbers() -> None
     period = {"do": "period", "ms": PERIOD_MS_MIN}
     first, second = (acts.on_wish(period)["begun"] for _ in range(2))
     asyncio.run(acts.perform())
-    assert acts.told() == {"ended": [[first, "nobody leads"], [second, ""]], "waiting": 0}
+    assert acts.told() == ActsStatus(ended=[(first, "nobody leads"), (second, "")], waiting=0)
     assert Acts(Alone()).on_wish(period)["begun"] > second
     role.refusals += [""] * ACTS_TOLD_MAX
     for _ in range(ACTS_TOLD_MAX):
         acts.on_wish(period)
         asyncio.run(acts.perform())
-    assert len(acts.told()["ended"]) == ACTS_TOLD_MAX
+    assert len(acts.told().ended) == ACTS_TOLD_MAX
 
 
 class Farm(Asker):
     """Three members whose statuses are given beforehand; the last ones stay. `done`: the acts."""
 
-    def __init__(self, *statuses: dict[int, dict[str, Any]], refuses: bool = False) -> None:
+    def __init__(self, *statuses: dict[int, FarmStatus], refuses: bool = False) -> None:
         self.site, self.folders = site(), {}
         self.told, self.refuses, self.done = list(statuses), refuses, []
 
-    def statuses(self) -> dict[int, dict[str, Any]]:
+    def statuses(self) -> dict[int, FarmStatus]:
         return self.told.pop(0) if len(self.told) > 1 else self.told[0]
 
     def do(self, index: int, wish: dict[str, Any]) -> None:
@@ -159,13 +178,12 @@ class Farm(Asker):
             raise StorageError("no member that leads has begun it; run it again")
 
 
-def knows(*members: int, commit: int = 5, committed: bool = True, role: str = "") -> dict[str, Any]:
-    rows = [{"id": member} for member in members]
-    said = {"out": "", "members": rows, "commit": commit, "role": role}
-    return said | {"members_committed": committed}
+def knows(*members: int, commit: int = 5, committed: bool = True, role: str = "") -> FarmStatus:
+    rows = [server(member) for member in members]
+    return status(members=rows, commit=commit, role=role, members_committed=committed)
 
 
-GONE = {"out": "member 3 was taken out", "members": []}
+GONE = status(out="member 3 was taken out", view=UNSET)
 BEFORE = {0: knows(1, 2, 3, role="leader"), 1: knows(1, 2, 3), 2: knows(1, 2, 3)}
 
 
@@ -186,7 +204,7 @@ def test_a_member_is_removed_when_the_configuration_without_it_is_committed() ->
     "found",
     [BEFORE, {0: knows(1, 2, committed=False)}, {0: knows(1, 2), 1: knows(1, 2, 3, commit=9)}],
 )
-def test_a_removal_that_is_not_committed_is_told_so(found: dict[int, dict[str, Any]]) -> None:
+def test_a_removal_that_is_not_committed_is_told_so(found: dict[int, FarmStatus]) -> None:
     with pytest.raises(StorageError, match="node-2 is still a member: its removal is not commit.*"):
         farm.take_out(Farm(found, refuses=True), site().nodes[2])
 
@@ -208,7 +226,7 @@ def test_who_is_not_let_in_yet_is_told_what_is_missing() -> None:
         farm.let_in(Farm({0: knows(1, 2)}), site().nodes[2])
 
 
-VIEW = {"excluded": ["2", "x"], "placement": {"0": [3, 1]}, "period_ms": 1500}
+VIEW = view(excluded=["2", "x"], placement={0: [3, 1]}, period_ms=1500)
 
 
 @pytest.mark.parametrize(
@@ -222,32 +240,39 @@ VIEW = {"excluded": ["2", "x"], "placement": {"0": [3, 1]}, "period_ms": 1500}
 )
 def test_a_verb_says_what_is_so_now_not_what_was_asked(wish: dict[str, Any], line: str) -> None:
     assert farm.line_of(site(), VIEW, wish) == line
-    assert farm.line_of(site(), VIEW | {"excluded": []}, {"do": "exclude"}) == "excluded: nobody"
+    assert farm.line_of(site(), view(), {"do": "exclude"}) == "excluded: nobody"
 
 
 def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() -> None:
-    view = {
-        "publisher": 2,
-        "scores": {"2": [3, 24, 7, 0, -2], "1": [3, 24, 8, -2, -1]},
-        "ahead": {"1": 4},
-        "shippers": {"0": 3},
-        "documents": [{"id": 1, "endpoints": 3, "age_ms": 1500, "recent": True}],
-        "excluded": ["3", "somebody"],
-        "placement": {"0": [3, 1]},
-    }
-    member = {"id": 1, "endpoint": "tcp://127.0.0.1:7491", "match": 9}
-    said = {"farm": "farm", "leader": 1, "term": 4, "commit": 9, "members": [member], "view": view}
-    told = farm.lines(site(), said | {"directory": {"version": 8, "expired_ms": 0}})
+    agreed = view(
+        publisher=2,
+        scores={2: (3, 24, 7, 0, -2), 1: (3, 24, 8, -2, -1)},
+        ahead={1: 4},
+        shippers={0: 3},
+        documents=[PostedStatus(id=1, index=5, endpoints=3, age_ms=1500, recent=True)],
+        excluded=["3", "somebody"],
+        placement={0: [3, 1]},
+    )
+    said = status(
+        leader=1,
+        term=4,
+        commit=9,
+        members=[server(1, 9)],
+        view=agreed,
+        directory=SignedDirectory(version=8),
+    )
+    told = farm.lines(site(), said)
     assert told[0] == "farm farm  leader node-0  term 4  commit 9"
     assert told[1].startswith("  node-0  "), "an older process does not tell its settings"
-    own = {"publish": "off", "require_server_proof": False, "directory": {"expired_ms": 0}}
-    own["directory"] |= {"version": 8}
+    own = replace(said, publish="off", require_server_proof=False)
     chosen = "this node  farm_publish off  server proof not required"
-    assert farm.lines(site(), said | own)[1] == chosen
+    assert farm.lines(site(), own)[1] == chosen
     why = "3 shards, up 24 h, 7/8 of its network free; node-0 is better for 4 posts in a row"
     assert f"publisher node-1  {why}" in told
     assert "excluded: node-2, somebody" in told and "placement of shard 0: node-2, node-0" in told
     assert not [line for line in told if "[" in line or "{" in line]
-    said["view"] = view | {"publisher": 3, "ahead": {}, "excluded": [], "placement": {}}
-    told = farm.lines(site(), said | {"directory": {"version": 8, "expired_ms": 2500}})
+    alone = replace(agreed, publisher=3, ahead={}, excluded=[], placement={})
+    expired = SignedDirectory(version=8, expired_ms=2500)
+    told = farm.lines(site(), replace(said, view=alone, directory=expired))
     assert "publisher node-2  no status of it counts" in told and told[-1].endswith("for 2 s")
+    assert farm.lines(site(), GONE) == [GONE.out]

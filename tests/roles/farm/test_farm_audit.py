@@ -11,6 +11,7 @@ import pytest
 
 from appliance.base.limits import BODY_SIZE_MAX
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.formats.status.farm import AuditStatus
 from appliance.roles.farm import audit
 from appliance.roles.farm.audit import WAITING_MAX, AuditTrail, body_of
 from appliance.roles.farm.role import FarmRole
@@ -47,7 +48,7 @@ def test_acts_wait_for_shard_0_and_beyond_a_bound_the_oldest_are_counted_as_forg
     trail = AuditTrail(node, "farm", logging.getLogger("test"))
     for number in range(WAITING_MAX + 5):
         trail.note({"do": "place", "shard": number}, "")
-    assert trail.told() == {"written": 0, "waiting": WAITING_MAX, "forgotten": 5}
+    assert trail.told() == AuditStatus(written=0, waiting=WAITING_MAX, forgotten=5)
 
 
 def test_the_act_that_may_be_in_the_log_already_is_not_the_one_that_is_forgotten() -> None:
@@ -70,7 +71,7 @@ def test_the_act_that_may_be_in_the_log_already_is_not_the_one_that_is_forgotten
     with mock.patch.object(audit, "PAUSE_S", 0), pytest.raises(asyncio.CancelledError):
         asyncio.run(trail.run())
     assert [json.loads(body)["act"]["shard"] for body in tried] == [0, 0, 2]
-    assert trail.told() == {"written": 1, "waiting": WAITING_MAX - 1, "forgotten": 1}
+    assert trail.told() == AuditStatus(written=1, waiting=WAITING_MAX - 1, forgotten=1)
 
 
 def test_acts_of_other_administrators_are_noted_by_who_leads() -> None:

@@ -253,7 +253,7 @@ def test_an_act_is_done_when_the_directory_shows_it_though_the_clock_is_slow(
         number = desk.on_wish({"do": "exclude", "names": ["7"]})["begun"]
         await desk.perform()
         await asked.close()
-        assert desk.told()["ended"] == [[number, outcome]] and noted == [outcome]
+        assert desk.told().ended == [(number, outcome)] and noted == [outcome]
         wanted = ("5",) if outcome else ("5", "7")
         assert farm.member.directory.exclusions[1] == wanted
 
@@ -296,7 +296,7 @@ def test_a_removal_that_is_tried_again_posts_its_act_once(tmp_path: Path, free_p
             lasts.append(farm.member.node.status().last)
         await asked.close()
         assert farm.member.directory.departed[1] == (9,) and len(set(lasts)) == 1
-        assert {why for _, why in desk.told()["ended"]} == {
+        assert {why for _, why in desk.told().ended} == {
             "no member that leads has begun it; run it again"
         }
         assert farm.count("change_server_unknown") == 3, "who leads was asked each time"

@@ -1,8 +1,18 @@
 """When the publisher has to sign another directory, and a node to post its status."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from appliance.roles.farm.publisher import is_outdated
+from appliance.base.signature import SigningKey
+from appliance.cores.directory.signed import sign_delegation, sign_directory
+from appliance.drivers.host.node_folder import FARM_DIRECTORY_FILE, NodeFolder
+from appliance.formats.site import FARM
+from appliance.formats.status.farm import DirectoryEndpoint
+from appliance.formats.status.part import plain
+from appliance.roles.farm.publisher import Publisher, is_outdated
 from appliance.roles.farm.role import JITTER, Due
 
 PERIOD_MS, EXPIRES = 1000, 1_000_000
@@ -48,3 +58,23 @@ def test_why_a_status_is_refused_is_news_once_until_one_is_taken() -> None:
     assert due.is_news("its owner")
     due.posted(1.0)
     assert due.is_news("its owner")
+
+
+KEY = SigningKey(b"k" * 32)
+
+
+@pytest.mark.parametrize("others", [[], [7, "x", {}, {"node": 1}]])
+def test_of_a_signed_directory_the_rows_are_told_that_are_endpoints(
+    others: list[Any], tmp_path: Path
+) -> None:
+    """A member that was taken over may sign anything; a node goes on to say how it is."""
+    row = DirectoryEndpoint(identity="i", node=2, address="wss://x/v1", shard=0, weight=100)
+    endpoints = [*others, plain(row) | {"not_known_yet": 1}]
+    content = {**SIGNED, "cluster": FARM, "publisher": 2, "endpoints": endpoints}
+    delegation = sign_delegation(KEY, FARM, {2: KEY.public})
+    (tmp_path / FARM_DIRECTORY_FILE).write_bytes(sign_directory(KEY, content, delegation))
+    site, own = SimpleNamespace(farm_key=KEY.public), SimpleNamespace(farm_id=1)
+    node = cast(NodeFolder, SimpleNamespace(path=tmp_path, site=site, node=own))
+    told = Publisher(node).told()
+    assert (told.version, told.publisher, told.expires) == (7, 2, EXPIRES)
+    assert told.expired_ms > 0 and told.endpoints == [row]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from appliance.base.errors import DirectoryRefused
 from appliance.cores.directory.directory import EXPIRY_PERIODS
@@ -19,8 +20,11 @@ from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
     volume_name,
 )
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import Told, ask_status, status_of
 from appliance.formats.site import FARM
+from appliance.formats.status.directory import HeldDirectory
+from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.farm import FarmStatus
 from appliance.node.supervisor import STUCK_S_MAX
 from tests import forked
 from tests.patience import HUNG_S
@@ -52,15 +56,30 @@ def farm(site: LocalSite, *words: object, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def told(site: LocalSite, node: int, kind: str = "farm") -> dict[str, Any]:
-    found = ask_status(
-        site.place(node) / SOCKETS_FOLDER,
-        cluster=site.site.cluster,
-        shard=0,
-        kind=kind,
-        timeout_s=HUNG_S,
-    )
-    return found or {}
+def answer_of(kind: type[Told], site: LocalSite, node: int) -> Told | None:
+    folder = site.place(node) / SOCKETS_FOLDER
+    return status_of(kind, folder, cluster=site.site.cluster, timeout_s=HUNG_S)
+
+
+def told(site: LocalSite, node: int) -> FarmStatus:
+    """By the farm's process of a node, which is there."""
+    found = answer_of(FarmStatus, site, node)
+    assert found is not None
+    return found
+
+
+def held(site: LocalSite, node: int) -> HeldDirectory:
+    """The directory that the edge of a node has."""
+    found = answer_of(EdgeStatus, site, node)
+    assert found is not None
+    return found.directory
+
+
+def publisher_of(site: LocalSite, node: int) -> int:
+    """As the member of a node has it."""
+    view = told(site, node).view
+    assert view is not UNSET
+    return view.publisher
 
 
 def fetched(site: LocalSite, node: int) -> bytes:
@@ -134,7 +153,7 @@ def test_an_edge_keeps_its_directory_when_a_damaged_or_an_older_one_is_put_there
     def refused(put: bytes, *refusals: str) -> bool:
         """Put there again: the farm writes a newer one every few seconds."""
         path.write_bytes(put)
-        return told(site, 0, "edge")["directory"]["refused"] in refusals
+        return held(site, 0).refused in refusals
 
     words = ("malformed", "signature", "delegation")
     wait_until(lambda: refused(damaged, *words), HUNG_S / SLOWER_MAX, "told")
@@ -178,16 +197,16 @@ def test_whom_the_farm_chooses_carries_shared_rooms_though_another_is_primary(
 
 
 def test_each_act_is_an_audit_record_in_shard_0(site: LocalSite) -> None:
-    before = [told(site, node)["audit"]["written"] for node in site.nodes]
+    before = [told(site, node).audit.written for node in site.nodes]
     farm(site, "exclude", "nobody-here")
     farm(site, "exclude", "--lift", "nobody-here")
 
     def written() -> bool:
-        now = [told(site, node)["audit"] for node in site.nodes]
-        done = sum(row["written"] for row in now) - sum(before)
-        return done >= 2 and not any(row["waiting"] for row in now)
+        now = [told(site, node).audit for node in site.nodes]
+        done = sum(row.written for row in now) - sum(before)
+        return done >= 2 and not any(row.waiting for row in now)
 
-    wait_until(written, HUNG_S, lambda: str([told(site, node)["audit"] for node in site.nodes]))
+    wait_until(written, HUNG_S, lambda: str([told(site, node).audit for node in site.nodes]))
     words = ("inspect", "wal", "--records", "--json", "--volume", site.place(0) / volume_name(0))
     done = forked.run(words)
     assert done.returncode == 0, done.stderr
@@ -200,18 +219,18 @@ def test_publishing_is_begun_by_the_publisher_and_refused_by_others_with_its_nam
     before = until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
     farm(site, "publish")
     until_all_serve(site, lambda c: c["version"] > before["version"])
-    publisher = told(site, 0)["view"]["publisher"]
+    publisher = publisher_of(site, 0)
     other = next(node for node in site.nodes if node + 1 != publisher)
     done = forked.run(["farm", "publish", "--node-folder", site.place(other)])
     assert done.returncode == 1 and f"member {publisher} publishes" in done.stderr
 
 
 def test_a_leader_that_yields_is_followed_by_another(site: LocalSite) -> None:
-    leader = told(site, 0)["leader"]
-    term = told(site, 0)["term"]
+    leader = told(site, 0).leader
+    term = told(site, 0).term
     farm(site, "yield")
-    wait_until(lambda: told(site, 0)["leader"] not in (leader, -1), HUNG_S, "another leads")
-    assert told(site, 0)["term"] > term
+    wait_until(lambda: told(site, 0).leader not in (leader, -1), HUNG_S, "another leads")
+    assert told(site, 0).term > term
 
 
 SHORT_MS = 1000  # a status counts for 3 of these, a directory for 10
@@ -257,14 +276,12 @@ def test_without_a_majority_the_directory_expires_and_chat_goes_on_through_every
     until_all_serve(
         site, is_short_lived, EXPIRED_S_MAX
     )  # one of the old period would outlive the test
-    before = told(site, 0)
+    started, publisher = told(site, 0).process.started, publisher_of(site, 0)
     want(site, "stop", 1, 2)
     try:
         begun = time.monotonic()
         wait_until(
-            lambda: all(
-                told(site, node, "edge")["directory"]["expired_ms"] > 0 for node in site.nodes
-            ),
+            lambda: all(held(site, node).expired_ms > 0 for node in site.nodes),
             EXPIRED_S_MAX,
             "expired",
         )
@@ -275,30 +292,29 @@ def test_without_a_majority_the_directory_expires_and_chat_goes_on_through_every
         assert "directory_expired" in status.stdout, status.stdout
         while time.monotonic() < begun + cut_off_s:
             time.sleep(0.1)
-        now = told(site, 0)
-        assert now["process"]["started"] == before["process"]["started"]
-        assert now["view"]["publisher"] == before["view"]["publisher"]
+        assert told(site, 0).process.started == started > 0
+        assert publisher_of(site, 0) == publisher
         assert fetched(site, 0) == kept and listed(content(site, kept)) == {1, 2, 3}
     finally:
         want(site, "start", 1, 2)
-    wait_until(lambda: told(site, 0, "edge")["directory"]["expired_ms"] == 0, HUNG_S, "fresh")
+    wait_until(lambda: held(site, 0).expired_ms == 0, HUNG_S, "fresh")
     farm(site, "period", 60_000)
 
 
 def test_a_member_that_is_removed_stays_out_until_it_is_admitted_and_the_leader_can_be(
     site: LocalSite,
 ) -> None:
-    wait_until(lambda: told(site, 0).get("leader", -1) > 0, HUNG_S, "somebody leads")
-    leader = told(site, 0)["leader"]
+    wait_until(lambda: told(site, 0).leader > 0, HUNG_S, "somebody leads")
+    leader = told(site, 0).leader
     farm(site, "remove", f"node-{leader - 1}")
-    wait_until(lambda: bool(told(site, leader - 1)["out"]), HUNG_S, "it knows")
+    wait_until(lambda: bool(told(site, leader - 1).out), HUNG_S, "it knows")
     other = next(node for node in site.nodes if node + 1 != leader)
     wait_until(
-        lambda: {member["id"] for member in told(site, other)["members"]} == {1, 2, 3} - {leader},
+        lambda: {member.id for member in told(site, other).members} == {1, 2, 3} - {leader},
         HUNG_S,
         "the others know",
     )
     said = farm(site, "admit", f"node-{leader - 1}")
     assert f"node-{leader - 1} is a member of the farm" in said
-    assert not told(site, leader - 1)["out"] and (site.place(leader - 1) / "farm.out").is_dir()
+    assert not told(site, leader - 1).out and (site.place(leader - 1) / "farm.out").is_dir()
     until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
