@@ -34,6 +34,7 @@ from appliance.formats.federation_site import (
 from appliance.formats.room_name import room_name_valid
 from appliance.formats.sharing import Sharing
 from appliance.formats.site import ports_of
+from appliance.formats.status.part import plain
 from appliance.roles.federation.participant import Attached, Participant, WritableStore
 from appliance.roles.federation.store import LmdbChannelStore
 from appliance.roles.operator import federation as operated
@@ -276,7 +277,8 @@ def status(as_json: bool, local: Path | None, node_folder: Path | None) -> None:
     for node in nodes_of(local, node_folder):
         told = operated.ask(node)
         if as_json:
-            click.echo(json_line(told if told is not None else {"node": node.settings.index}))
+            index = node.settings.index
+            click.echo(json_line(plain(told) if told is not None else {"node": index}))
         elif told is None:
             click.echo(f"{node.node.name}: no federation runs")
         else:
@@ -288,11 +290,11 @@ def status(as_json: bool, local: Path | None, node_folder: Path | None) -> None:
 @on_nodes
 def lag(local: Path | None, node_folder: Path | None) -> None:
     """Show what other sites have not acknowledged yet, room by room."""
-    for _, told in operated.told_by(nodes_of(local, node_folder)):
-        for shard in (told or {"shards": []})["shards"]:
-            for room in shard["rooms"]:
-                behind = room["outgoing"] + room["backlog"]
-                click.echo(f"{operated.called(room['channel'], room['room'])}  {behind}")
+    for _, told in operated.told_by(nodes_of(local, node_folder), operated.ask):
+        for shard in told.shards if told is not None else ():
+            for room in shard.rooms:
+                name = operated.called(room.channel, room.room)
+                click.echo(f"{name}  {room.unacknowledged}")
 
 
 @command.command("verify")
@@ -300,23 +302,23 @@ def lag(local: Path | None, node_folder: Path | None) -> None:
 def verify(local: Path | None, node_folder: Path | None) -> int:
     """Ask every site for the order of every shared room; name the first message that differs."""
     code, seen = 0, 0
-    for node, told in operated.told_by(nodes_of(local, node_folder), {"wish": "summaries"}):
+    for node, told in operated.told_by(nodes_of(local, node_folder), operated.own_logs):
         if told is None:
             if operated.is_there(node):
                 code = 1
                 click.echo(f"{node.node.name}: its federation does not answer: look again")
             continue
-        for name, own in told["own"].items():
+        for name, own in told.own.items():
             seen += 1
             others = operated.others_of(node, name)
             equal = all(other == own for other in others.values())
             code = code if equal and others else 1
-            room = operated.called(name, told["rooms"].get(name, ""))
+            room = operated.called(name, told.rooms.get(name, ""))
             for line in operated.verified_lines(room, own, others):
                 click.echo(line)
             for site, other in sorted(others.items()):
                 if other != own:
-                    count = max(own["count"], other["count"])
+                    count = max(own.count, other.count)
                     found = operated.first_difference(node, name, site, count)
                     click.echo(operated.difference_line(room, site, found))
     if not seen:

@@ -75,7 +75,8 @@ def test_commands_are_answered_and_mistakes_are_told(run: Callable[..., Running]
     assert sent["id"] == 5 and len(sent["message_id"]) == 64
     entries = me.ask(b'{"command": "log"}')["entries"]
     assert [entry["message_id"] for entry in entries] == [sent["message_id"]]
-    assert me.ask(b'{"command": "stats"}')["stats"]["outgoing"] == 1
+    figures = me.ask(b'{"command": "stats"}')["stats"]
+    assert (figures["outgoing"], figures["count_sent"]) == (1, 1)
     for wrong in (b"no json", b"[]", b'"x"', b'{"command": "dance"}', b'{"command": "send"}'):
         assert me.ask(wrong)["reply"] == "error"
     assert me.ask(b'{"command": "send", "content": "%%%"}')["reply"] == "error"

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from appliance.base.errors import FormatError
+from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.farm import FarmStatus
+from appliance.formats.status.federation import FederationStatus
 from appliance.formats.status.metadata import MetadataStatus
 from appliance.formats.status.part import plain
 from appliance.formats.status.shipper import ShipperStatus
@@ -20,6 +22,9 @@ SAID = Path(__file__).parents[1] / "vectors" / "status"  # by the roles of a sit
 KINDS: list[type[Status]] = [
     EdgeStatus,
     FarmStatus,
+    ConsoleStatus,
+    EdgeStatus,
+    FederationStatus,
     MetadataStatus,
     ShipperStatus,
     SupervisorStatus,

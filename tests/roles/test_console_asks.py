@@ -1,6 +1,8 @@
 """The console asks those processes that a node has by its catalogue, and no other: whoever is asked
-and does not answer has `tigerchat_up` 0, and pages somebody."""
+and does not answer has `tigerchat_up` 0, and pages somebody. Who looks beside it asks it first."""
 
+import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,12 @@ from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import open_node
 from appliance.formats.federation_site import FederationSite
 from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, encode_settings
+from appliance.formats.site import SITE_FILE
 from appliance.node.catalogue import ROLES
-from appliance.roles.console.watch import sources_of
+from appliance.roles.console.role import ConsoleRole
+from appliance.roles.console.watch import Watch, sources_of
 from tests.ports import FreePorts
+from tests.roles.wired_site import process_kept, until
 
 NOT_ASKED = {"console", "keeper"}  # the one is who asks, the other has no figures
 
@@ -55,3 +60,28 @@ def test_who_is_asked_is_who_the_catalogue_starts(folder: Path, federates: bool)
         assert found == run | {("supervisor", 0)}, chosen
         have_shipper.add(("shipper", 0) in found)
     assert have_shipper == {False, True}
+
+
+def test_who_looks_later_knows_since_when_the_console_has_seen_an_alarm(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks the console before its own first look; nothing else of the node runs."""
+    monkeypatch.chdir(folder)
+    node = open_node(folder)
+    later = Watch(folder / SITE_FILE, node.site, lambda site: neighbours(folder, site))
+
+    async def story() -> None:
+        role = ConsoleRole(node, logging.getLogger())
+        serving = asyncio.create_task(role.serve())
+        await until(lambda: role.watch.console.alarms() != ())
+        seen = {
+            (alarm.name, alarm.subject): alarm.since_ms for alarm in role.watch.console.alarms()
+        }
+        await asyncio.to_thread(later.remember)
+        role._stopped.set()
+        assert await serving == 0
+        known = {(alarm.name, alarm.subject): alarm.since_ms for alarm in later.console.alarms()}
+        assert seen and seen.items() <= known.items()
+
+    with process_kept(monkeypatch):
+        asyncio.run(story())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.drivers.host.node_folder import FEDERATION_FILE, read_node
+from appliance.formats.status.federation import FederationStatus, SharedRoomStatus
 from appliance.roles.operator.federation import ask
 from tests.system.local_site import LocalSite, run
 from tests.system.network import Switch
@@ -44,14 +45,14 @@ class FederatedSite(LocalSite):
         """Take the other's invitation; nodes that run follow at once."""
         self.federation("add-site", other.federation("invite"), *words)
 
-    def told(self) -> list[dict[str, Any]]:
-        """What each node's federation tells, as `federation status --json` prints it."""
-        return [ask(read_node(self.place(node))) or {} for node in self.nodes]
+    def told(self) -> list[FederationStatus | None]:
+        """What each node's federation tells; None of one that does not."""
+        return [ask(read_node(self.place(node))) for node in self.nodes]
 
-    def rooms(self) -> list[dict[str, Any]]:
+    def rooms(self) -> list[SharedRoomStatus]:
         """The shared rooms, as the node tells that carries them."""
-        shards = [shard for told in self.told() for shard in told.get("shards", [])]
-        return [room for shard in shards if shard["carries"] for room in shard["rooms"]]
+        shards = [shard for told in self.told() if told is not None for shard in told.shards]
+        return [room for shard in shards if shard.carries for room in shard.rooms]
 
     def send(self, room: str, text: str) -> None:
         said("send", "--local", str(self.folder), room, text)
@@ -93,7 +94,7 @@ class ApartSite(FederatedSite, NetworkedSite):
     def carrying(self) -> int | None:
         """The node that carries the shared rooms, as far as can be seen."""
         for node, told in enumerate(self.told()):
-            if any(shard["carries"] for shard in told.get("shards", [])):
+            if told is not None and any(shard.carries for shard in told.shards):
                 return node
         return None
 

@@ -39,15 +39,16 @@ def carried_as(room: str) -> str:
 
 def channels(site: FederatedSite) -> set[str]:
     """Of the rooms that it carries."""
-    return {room["channel"] for room in site.rooms()}
+    return {room.channel for room in site.rooms()}
 
 
 def reached(sites: list[FederatedSite], channel: str) -> bool:
     """Whether a room is carried at each and as long, and nothing of it waits anywhere."""
-    buffers = ("outgoing", "backlog", "waiting", "ready", "wanted")
-    found = [room for site in sites for room in site.rooms() if room["channel"] == channel]
-    empty = not any(room[name] for room in found for name in buffers)
-    return len(found) == len(sites) and len({room["log"] for room in found}) == 1 and empty
+    found = [room for site in sites for room in site.rooms() if room.channel == channel]
+    empty = not any(
+        room.outgoing + room.backlog + room.waiting + room.ready + room.wanted for room in found
+    )
+    return len(found) == len(sites) and len({room.log for room in found}) == 1 and empty
 
 
 class Follower(ObjectClient):
@@ -101,9 +102,11 @@ def pair(
 def sites(pair: tuple[FederatedSite, FederatedSite]) -> tuple[FederatedSite, FederatedSite]:
     """The same, whatever a test before did with their links; rooms are each test's own."""
     paris, oslo = pair
-    wait_until(lambda: all("sites" in told for site in pair for told in site.told()), 60, "it runs")
+    wait_until(lambda: all(told for site in pair for told in site.told()), 60, "it runs")
     for site, other, words in ((paris, oslo, ()), (oslo, paris, ("--carrier", "datagram"))):
-        if site.told()[0]["sites"] != [other.name]:
+        (told,) = site.told()
+        assert told is not None
+        if told.sites != [other.name]:
             site.know(other, *words)
     return pair
 
@@ -261,10 +264,12 @@ def test_what_a_removed_site_says_is_refused_and_a_room_of_ones_own_stays_here(
     oslo.federation("remove-site", "paris")
     paris.send("hall", "unheard")
     oslo.send("yard", "to nobody")
-    wait_until(lambda: paris.told()[0]["links"] == {}, 20, "the link ends")
+    wait_until(
+        lambda: (told := paris.told()[0]) is not None and told.links == {}, 20, "the link ends"
+    )
     assert "unheard" not in oslo.texts("hall")
-    (yard,) = (room for room in oslo.rooms() if room["channel"] == carried_as("yard"))
-    assert (yard["removed"], list(yard["sites"]), yard["outgoing"]) == (["paris"], ["oslo"], 0)
+    (yard,) = (room for room in oslo.rooms() if room.channel == carried_as("yard"))
+    assert (yard.removed, list(yard.sites), yard.outgoing) == (["paris"], ["oslo"], 0)
     oslo.know(paris)
     wait_until(lambda: "unheard" in oslo.texts("hall"), 30, "who is known again is heard")
     wait_until(lambda: "to nobody" in paris.texts("yard"), 30, "and hears what it missed")

@@ -18,6 +18,7 @@ import pytest
 
 from appliance.drivers.chat.client import Client
 from appliance.formats.room_name import room_id_of
+from appliance.formats.status.federation import SharedRoomStatus
 from appliance.roles.federation.rooms import channel_name
 from tests.patience import HUNG_S
 from tests.system.disk_history import histories
@@ -32,7 +33,6 @@ DROP_PERCENT = 30
 CUT_S = QUORUM_LOST_S = 20.0
 KILL_ROUNDS = 5  # of the carrying node, at each of two sites
 PACE_S = 0.5  # between two messages of one person
-BUFFERS = ("outgoing", "backlog", "waiting", "ready", "wanted")
 
 
 class Talk:
@@ -123,22 +123,26 @@ def share(first: ApartSite, others: Sequence[ApartSite]) -> None:
         site.federation(*accept.split()[1:])
 
 
-def room_of(site: ApartSite) -> dict[str, Any] | None:
-    return next((room for room in site.rooms() if room["channel"] == CHANNEL), None)
+def room_of(site: ApartSite) -> SharedRoomStatus | None:
+    return next((room for room in site.rooms() if room.channel == CHANNEL), None)
+
+
+def held(room: SharedRoomStatus) -> tuple[int, ...]:
+    """Messages that are on their way, by what they wait for."""
+    return room.outgoing, room.backlog, room.waiting, room.ready, room.wanted
 
 
 def quiet(sites: Sequence[ApartSite]) -> bool:
     """Whether all carry the room, have as many messages, and nothing waits anywhere."""
     found = [room_of(site) for site in sites]
-    if any(room is None or any(room[name] for name in BUFFERS) for room in found):
+    if any(room is None or any(held(room)) for room in found):
         return False
-    return len({room["log"] for room in found if room}) == 1
+    return len({room.log for room in found if room}) == 1
 
 
 def figures(sites: Sequence[ApartSite]) -> str:
-    names = ("log", *BUFFERS)
     rooms = {site.name: room_of(site) for site in sites}
-    return str({name: room and [room[one] for one in names] for name, room in rooms.items()})
+    return str({name: room and (room.log, *held(room)) for name, room in rooms.items()})
 
 
 def wait_quiet(sites: Sequence[ApartSite]) -> None:
@@ -196,7 +200,8 @@ def test_three_sites_in_a_line_have_each_message_once_though_one_link_is_cut(
         switch.cut(far)
         told = _verified(sites[1])
         assert all(f"{ROOM}  {site.name}: equal" in told for site in (sites[0], sites[2])), told
-        assert sites[0].told()[0]["links"].get("cork") is None, "the ends have no link"
+        end = sites[0].told()[0]
+        assert end is not None and "cork" not in end.links, "the ends have no link"
         for site in sites:
             site.stop()
         check_disks(sites, talk)
@@ -263,12 +268,12 @@ def _at_the_tick(switch: Switch, here: ApartSite, there: ApartSite) -> None:
     """All nodes of the other site die as soon as it is told to have a message."""
     room = room_of(here)
     assert room is not None
-    before = room["acknowledged"][there.name]
+    before = room.acknowledged[there.name]
     say(switch, here, "at the tick")
 
     def ticked() -> bool:
         found = room_of(here)
-        return found is not None and found["acknowledged"][there.name] > before
+        return found is not None and found.acknowledged[there.name] > before
 
     wait_until(ticked, 60, "a tick of the other site")
     for node in there.nodes:

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.base.errors import FormatError
-
-_DROPPED = "dropped_"  # what the counters of dropped messages begin with, in each room
+from appliance.formats.status.federation import FederationStatus, SharedRoomStatus
+from appliance.formats.status.status import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,50 +43,35 @@ class FederationLine:
 
 def parse_federation(answers: Iterable[dict[str, Any] | None]) -> tuple[FederationLine, ...]:
     """Of each node that answers. FormatError names what is missing."""
-    try:
-        return tuple(_line(raw) for raw in answers if raw is not None)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"status of the federation: {error!r}") from error
+    return tuple(federation_in(parse(FederationStatus, raw)) for raw in answers if raw is not None)
 
 
-def _line(raw: dict[str, Any]) -> FederationLine:
-    shards = raw["shards"]
-    rooms = [room for shard in shards if shard["carries"] for room in shard["rooms"]]
-    dropped = Counter({str(reason): int(count) for reason, count in raw["dropped"].items()})
+def federation_in(status: FederationStatus) -> FederationLine:
+    shards = status.shards
+    rooms = [room for shard in shards if shard.carries for room in shard.rooms]
+    dropped = Counter(status.dropped)
     for room in rooms:
-        dropped.update(
-            {
-                name.removeprefix(_DROPPED): int(count)
-                for name, count in room.items()
-                if name.startswith(_DROPPED)
-            }
-        )
+        dropped.update(room.dropped)
     return FederationLine(
-        node=int(raw["node"]),
-        name=str(raw["site"]),
-        sites=tuple(_sites(raw, rooms)),
+        node=status.node,
+        name=status.site,
+        sites=tuple(_sites(status, rooms)),
         dropped=tuple((reason, count) for reason, count in dropped.most_common() if count),
-        errors=tuple(
-            f"shard {shard['shard']}: {shard['error']}" for shard in shards if shard["error"]
-        ),
+        errors=tuple(f"shard {shard.shard}: {shard.error}" for shard in shards if shard.error),
     )
 
 
-def _sites(raw: dict[str, Any], rooms: list[dict[str, Any]]) -> Iterator[SiteLine]:
-    for site in raw["sites"]:
-        shared = [room for room in rooms if site in room["sites"]]
-
-        def total(*names: str, shared: list[dict[str, Any]] = shared) -> int:
-            return sum(int(room.get(name, 0)) for room in shared for name in names)
-
+def _sites(status: FederationStatus, rooms: list[SharedRoomStatus]) -> Iterator[SiteLine]:
+    for site in status.sites:
+        shared = [room for room in rooms if site in room.sites]
         yield SiteLine(
-            node=int(raw["node"]),
-            site=str(site),
-            links=int(raw["links"].get(site, 0)),
+            node=status.node,
+            site=site,
+            links=status.links.get(site, 0),
             rooms=len(shared),
-            unacknowledged=total("outgoing", "backlog"),
-            waiting=total("waiting", "ready"),
-            missing=total("wanted"),
-            sent=total("count_sent"),
-            resent=total("count_resent"),
+            unacknowledged=sum(room.unacknowledged for room in shared),
+            waiting=sum(room.waiting + room.ready for room in shared),
+            missing=sum(room.wanted for room in shared),
+            sent=sum(room.counts.get("sent", 0) for room in shared),
+            resent=sum(room.counts.get("resent", 0) for room in shared),
         )

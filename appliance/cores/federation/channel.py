@@ -15,6 +15,7 @@ from appliance.formats.causal import message as sds
 from appliance.formats.causal import rows
 from appliance.formats.causal.link import Summary, mark_places
 from appliance.formats.causal.message import HistoryEntry, Message
+from appliance.formats.status.federation import ChannelFigures
 
 _ASKS = 64  # ids in one question to a store
 
@@ -237,22 +238,22 @@ class Channel:
             tuple(marks),
         )
 
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> ChannelFigures:
         """Sizes and counters, for people."""
         state = self.state
-        return {
-            "log": len(state.log),
-            "outgoing": len(state.outgoing.entries),
-            "backlog": state.outgoing.backlog,
-            "waiting": len(state.incoming.waiting),
-            "ready": len(state.incoming.ready),
-            "wanted": len(state.wanted.rows),
-            "responses": len(state.responses.times),
-            "lost": len(state.lost),
-            "heads": len(state.heads),
-            **{f"count_{name}": value for name, value in sorted(state.counts.items())},
-            **{f"dropped_{name}": value for name, value in sorted(state.dropped.items())},
-        }
+        return ChannelFigures(
+            log=len(state.log),
+            outgoing=len(state.outgoing.entries),
+            backlog=state.outgoing.backlog,
+            waiting=len(state.incoming.waiting),
+            ready=len(state.incoming.ready),
+            wanted=len(state.wanted.rows),
+            responses=len(state.responses.times),
+            lost=len(state.lost),
+            heads=len(state.heads),
+            counts=dict(sorted(state.counts.items())),
+            dropped=dict(sorted(state.dropped.items())),
+        )
 
     def check(self) -> None:
         """Assert what the parts promise."""

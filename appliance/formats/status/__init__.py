@@ -3,9 +3,11 @@
     part        what a status is made of, as the values that travel
     status      what all have in common, and how it is read
     process     figures that every process has of itself
+    console     what is wrong, and who looks
     directory   of a farm, as a process holds it
     edge        clients, by what they come, and how they are served
     farm        a member of the farm, and what the farm agrees on
+    federation  links to other sites, and the rooms that are shared with them
     metadata    the objects of a node
     shipper     how far each shard is at its target
     supervisor  who keeps processes

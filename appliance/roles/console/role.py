@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import argon2
 from starlette.applications import Starlette
@@ -62,6 +61,7 @@ from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import SITE_FILE
+from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.part import plain
 from appliance.roles.console.watch import POLL_S, Watch
 
@@ -146,10 +146,17 @@ class ConsoleRole:
                 raise result
         return self._beat.exit_code
 
-    def _told(self) -> dict[str, Any]:
-        """For `tigerchat status`: since when each alarm holds, by the machine's forward clock."""
+    def _told(self) -> ConsoleStatus:
+        """For `tigerchat status` and metrics."""
         alarms = self.watch.console.alarms()
-        return {"since": [(alarm.name, alarm.subject, alarm.since_ms) for alarm in alarms]}
+        return ConsoleStatus(
+            process=self._process.read(),
+            beat=self._beat.told(),
+            alarms=dict(Counter(alarm.name for alarm in alarms)),
+            streams=self._streams,
+            since=[(alarm.name, alarm.subject, alarm.since_ms) for alarm in alarms],
+            connection_events=self._connections(),
+        )
 
     def _listen(self) -> socket.socket:
         host, port = self._node.settings.console_host, self._node.node.console_port
@@ -324,14 +331,7 @@ class ConsoleRole:
             Said(source.kind, source.node, source.number, answer)
             for source, answer in self.watch.answers.items()
         ]
-        own = {
-            "alarms": Counter(alarm.name for alarm in self.watch.console.alarms()),
-            "streams": self._streams,
-            "connection_events": self._connections(),
-            "process": plain(self._process.read()),
-            "beat": plain(self._beat.told()),
-        }
-        return [*said, Said("console", self._node.settings.index, 0, own)]
+        return [*said, Said("console", self._node.settings.index, 0, plain(self._told()))]
 
     def _is_ready(self) -> bool:
         """Whether each process of this node that clients need serves."""

@@ -14,9 +14,10 @@ from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.drivers.host.neighbours import Neighbour
 from appliance.drivers.host.site_watch import SiteWatch
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_status, status_of
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.console import ConsoleStatus
 
 POLL_S = 1.0
 ANSWER_S = 1.0  # for a process to say how it is
@@ -69,9 +70,9 @@ class Watch:
     def remember(self) -> None:
         """Take from the consoles of these nodes since when alarms hold: they saw them first."""
         for folder in self._folders.values():
-            told = ask_status(folder, cluster=self._cluster, shard=0, kind="console")
+            told = status_of(ConsoleStatus, folder, cluster=self._cluster)
             if told is not None:
-                self.console.remember(map(tuple, told.get("since", ())))
+                self.console.remember(told.since)
 
     def poll(self) -> None:
         """One look, from a program that does nothing else."""

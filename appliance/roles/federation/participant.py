@@ -32,6 +32,8 @@ from appliance.cores.federation.state import ChannelStore
 from appliance.drivers.network.stream_end import end
 from appliance.formats.causal.link import SIZE_SIZE, FrameReader
 from appliance.formats.causal.message import HistoryEntry
+from appliance.formats.status.federation import ChannelFigures
+from appliance.formats.status.part import plain
 
 MESSAGE, COMMAND, ANSWER = 1, 2, 3
 _READ_SIZE = 1 << 16
@@ -127,7 +129,7 @@ class Participant:
             held, not_held = self.channel.on_want(entries)
             return {"messages": [data.hex() for data in held], "not_held": not_held}
         if name == "stats":
-            return {"stats": self.channel.statistics()}
+            return {"stats": _flat(self.channel.statistics())}
         if name == "quit":
             self.ended.set()
             return {}
@@ -192,6 +194,14 @@ class Participant:
     def _tick(self) -> None:
         self._carry_out(self.channel.on_tick(now_ms()))
         self._arm()
+
+
+def _flat(figures: ChannelFigures) -> dict[str, int]:
+    """As implementations that are attached read it."""
+    counts = {f"count_{name}": value for name, value in figures.counts.items()}
+    dropped = {f"dropped_{name}": value for name, value in figures.dropped.items()}
+    sizes = {name: value for name, value in plain(figures).items() if isinstance(value, int)}
+    return sizes | counts | dropped
 
 
 def event_of(effect: told.Effect) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from appliance.formats.causal.link import Summary
 from appliance.formats.federation_site import FederationSite
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.federation import FederationStatus, LogSummary, OwnLogs
 from appliance.formats.status.part import plain
 from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.attached.shard_tasks import ShardTasks
@@ -165,30 +166,32 @@ class FederationRole:
 
     # --- what processes of this machine ask
 
-    def status(self) -> dict[str, Any]:
-        """Everything an operator may want to know, as plain values."""
-        return {
-            "node": self.node.settings.index,
-            "site": self.site.name,
-            "time": time.time(),
-            "sites": [peer.name for peer in self.site.peers],
-            **self.links.status(),
-            "frames": dict(self.carrier.counters),
-            "dropped": dict(self.exchange.dropped),
-            "summaries": self._summaries(),
-            "shards": [shard.status() for shard in self.shards],
-            "process": plain(self._figures.read()),
-            "beat": plain(self._tasks.beat.told()),
-        }
+    def status(self) -> FederationStatus:
+        """Everything an operator may want to know."""
+        return FederationStatus(
+            process=self._figures.read(),
+            beat=self._tasks.beat.told(),
+            node=self.node.settings.index,
+            site=self.site.name,
+            time=time.time(),
+            sites=[peer.name for peer in self.site.peers],
+            links=self.carrier.links_by_site(),
+            events=dict(self.counters),
+            datagram_events=dict(self.links.datagram_counters),
+            frames=dict(self.carrier.counters),
+            dropped=dict(self.exchange.dropped),
+            summaries=self._summaries(),
+            shards=[shard.status() for shard in self.shards],
+        )
 
-    def _summaries(self) -> dict[str, dict[str, Any]]:
+    def _summaries(self) -> dict[str, dict[str, LogSummary]]:
         """What other sites said last of the logs of shared rooms."""
         return {
-            name: {site: plain_summary(summary) for site, summary in shared.summaries.items()}
+            name: {site: told_summary(summary) for site, summary in shared.summaries.items()}
             for name, shared in self.exchange.shared.items()
         }
 
-    def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
+    def on_wish(self, wish: dict[str, Any]) -> FederationStatus | dict[str, Any]:
         """`reload`: sites were added or removed; `summaries`: ask every site for its logs, or for
         the places from `first` to before `last` of one `channel`."""
         what = wish.get("wish")
@@ -208,9 +211,9 @@ class FederationRole:
             return {"error": f"no places of a log: {str(wish)[:100]}"}
         names = [name for name in shared if wish.get("channel") in (None, name)]
         self.carrier.ask_summaries(names, first, last)
-        own = {name: plain_summary(shared[name].channel.summary(first, last)) for name in names}
+        own = {name: told_summary(shared[name].channel.summary(first, last)) for name in names}
         titles = {room.name: room.title for room in self.live_rooms() if room.name in own}
-        return {"own": own, "rooms": titles}
+        return plain(OwnLogs(own=own, rooms=titles))
 
     def _take(self, site: FederationSite) -> None:
         """Follow a changed file; its name and key stay those of the start."""
@@ -228,14 +231,14 @@ class FederationRole:
         self.site = site
 
 
-def plain_summary(summary: Summary) -> dict[str, Any]:
-    return {
-        "count": summary.count,
-        "newest": summary.message_id,
-        "order": summary.order_hash.hex(),
-        "places": [summary.first, summary.last],
-        "marks": [mark.hex() for mark in summary.marks],
-    }
+def told_summary(summary: Summary) -> LogSummary:
+    return LogSummary(
+        count=summary.count,
+        newest=summary.message_id,
+        order=summary.order_hash.hex(),
+        places=(summary.first, summary.last),
+        marks=[mark.hex() for mark in summary.marks],
+    )
 
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> FederationRole:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from appliance.formats.sharing import (
     site_number_of,
     site_number_text,
 )
+from appliance.formats.status.federation import SharedRoomStatus
 from appliance.roles.federation.places import Places
 from appliance.roles.federation.store import LmdbChannelStore
 
@@ -147,22 +147,33 @@ class SharedRoom:
         self.store.apply([told.Write(rows.CURSOR, position.to_bytes(8, "big"))])
         self.position = position
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> SharedRoomStatus:
         """For the operator."""
-        return {
-            "room_id": self.room_id[::-1].hex(),
-            "room": self.title,
-            "channel": self.name,
-            "sites": {
+        figures = self.channel.statistics()
+        return SharedRoomStatus(
+            room_id=self.room_id[::-1].hex(),
+            room=self.title,
+            channel=self.name,
+            sites={
                 site.name: site.right
                 for site in self.sharing.sites
                 if site.name not in self.identity.refused
             },
-            "removed": self.removed,
-            "numbers": {site.name: site_number_text(site.number) for site in self.sharing.sites},
-            "acknowledged": {name: self.acknowledged[name] for name in self.others},
-            **self.channel.statistics(),
-        }
+            removed=self.removed,
+            numbers={site.name: site_number_text(site.number) for site in self.sharing.sites},
+            acknowledged={name: self.acknowledged[name] for name in self.others},
+            log=figures.log,
+            outgoing=figures.outgoing,
+            backlog=figures.backlog,
+            waiting=figures.waiting,
+            ready=figures.ready,
+            wanted=figures.wanted,
+            responses=figures.responses,
+            lost=figures.lost,
+            heads=figures.heads,
+            counts=figures.counts,
+            dropped=figures.dropped,
+        )
 
     # --- from records
 

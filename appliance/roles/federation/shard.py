@@ -33,6 +33,7 @@ from appliance.formats.segment import first_log_seq_of, number_of
 from appliance.formats.session import DUPLICATE, FORBIDDEN, OK, SEQUENCE_GAP
 from appliance.formats.sharing import Sharing, carrier_client_id
 from appliance.formats.site import Shard
+from appliance.formats.status.federation import CarriedShard
 from appliance.roles.attached.log_session import LogSession, Result
 from appliance.roles.federation.carrier import Carrier
 from appliance.roles.federation.rooms import Identity, SharedRoom, of_room, policies_of
@@ -363,19 +364,19 @@ class ShardCarrying:
             acknowledged = self.rooms[name].acknowledged
             acknowledged[event.sender] = acknowledged.get(event.sender, 0) + 1
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> CarriedShard:
         """For the operator."""
-        return {
-            "shard": self.shard.number,
-            "carries": self._appending is not None,
-            "generation": self.generation,
-            "carried_by": (self._status or {}).get("carrying", {}).get("node"),
-            "read_to": self._read_to,
-            "due": len(self._due),
-            "error": self.error,
-            "counters": dict(self.counters),
-            "rooms": [room.status() for room in self.rooms.values()],
-        }
+        return CarriedShard(
+            shard=self.shard.number,
+            carries=self._appending is not None,
+            generation=self.generation,
+            carried_by=(self._status or {}).get("carrying", {}).get("node"),
+            read_to=self._read_to,
+            due=len(self._due),
+            error=self.error,
+            counters=dict(self.counters),
+            rooms=[room.status() for room in self.rooms.values()],
+        )
 
 
 def now_ms() -> int:

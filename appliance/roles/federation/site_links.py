@@ -6,7 +6,6 @@ site, since only the two that carry a room have it to offer, and either may chan
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 from appliance.base.prng import Prng
 from appliance.cores.federation.link.quic_link import Identity as QuicIdentity
@@ -101,13 +100,9 @@ class SiteLinks:
         self._quic.forget(name)
         self._carrier.close_links(name)
 
-    def status(self) -> dict[str, Any]:
-        """Links that are up, by site, and counters."""
-        return {
-            "links": self._carrier.links_by_site(),
-            "events": dict(self.counters),
-            "datagram_events": dict(self._quic.endpoint.counters),
-        }
+    @property
+    def datagram_counters(self) -> Counter[str]:
+        return self._quic.endpoint.counters
 
     async def close(self) -> None:
         diallers = [dialler for found in self._diallers.values() for dialler in found]

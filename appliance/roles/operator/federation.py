@@ -1,9 +1,9 @@
 """What an operator does with a site among others: its file on every node, what it tells."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from appliance.base.errors import ConfigurationError, StorageError
@@ -12,13 +12,21 @@ from appliance.cores.federation.difference import DifferenceSearch
 from appliance.drivers.host.federation_file import write_federation
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
-from appliance.drivers.network.ask import ask_status, listens
+from appliance.drivers.network.ask import ask_status, listens, status_of
 from appliance.formats.federation_site import FederationSite
 from appliance.formats.site import SITE_FILE, load_site
+from appliance.formats.status.federation import (
+    FederationStatus,
+    LogSummary,
+    OwnLogs,
+    SharedRoomStatus,
+)
+from appliance.formats.status.status import parse
 
 ANSWER_S = 5.0  # for the federation of a node that is there and busy
 _ANSWERS_S = 3.0  # for other sites to tell of their logs
 _PAUSE_S = 1.1  # between two questions for one log: a site answers one a second
+Told = TypeVar("Told")
 
 
 def nodes_of(folder: Path) -> list[NodeFolder]:
@@ -37,7 +45,7 @@ def write_site(nodes: list[NodeFolder], site: FederationSite) -> None:
     for node in nodes:
         write_federation(node.path, site)
     for node in nodes:
-        told = ask(node, {"wish": "reload"})
+        told = request(node, {"wish": "reload"})
         if told is not None and "error" in told:
             raise StorageError(f"{node.node.name}: {told['error']}")
         if told is None and is_there(node):
@@ -47,25 +55,46 @@ def write_site(nodes: list[NodeFolder], site: FederationSite) -> None:
             )
 
 
-def ask(node: NodeFolder, wish: dict[str, Any] | None = None) -> dict[str, Any] | None:
-    """What the node's federation tells; None: it does not run."""
+def ask(node: NodeFolder) -> FederationStatus | None:
+    """How the node's federation is; None: it does not run."""
+    return status_of(
+        FederationStatus,
+        node.path / SOCKETS_FOLDER,
+        cluster=node.site.cluster,
+        timeout_s=ANSWER_S,
+    )
+
+
+def request(node: NodeFolder, wish: dict[str, Any]) -> dict[str, Any] | None:
+    """What the node's federation answers to a wish; None: it does not run."""
     return ask_status(
         node.path / SOCKETS_FOLDER,
         cluster=node.site.cluster,
         shard=0,
-        kind="federation",
+        kind=FederationStatus.socket_kind(),
         timeout_s=ANSWER_S,
         wish=wish,
     )
 
 
+def own_logs(node: NodeFolder) -> OwnLogs | None:
+    """What the node says itself of the rooms that it carries, and asks other sites for; None: no
+    federation runs there."""
+    return _summed_up(node, {"wish": "summaries"})
+
+
+def _summed_up(node: NodeFolder, wish: dict[str, Any]) -> OwnLogs | None:
+    told = request(node, wish)
+    return None if told is None else parse(OwnLogs, told)
+
+
 def told_by(
-    nodes: list[NodeFolder], wish: dict[str, Any] | None = None
-) -> Iterator[tuple[NodeFolder, dict[str, Any] | None]]:
+    nodes: list[NodeFolder], question: Callable[[NodeFolder], Told | None]
+) -> Iterator[tuple[NodeFolder, Told | None]]:
     """Each node with what its federation tells; StorageError in the end if none told anything."""
     silent = True
     for node in nodes:
-        told = ask(node, wish)
+        told = question(node)
         silent = silent and told is None
         yield node, told
     if silent:
@@ -74,17 +103,17 @@ def told_by(
 
 def is_there(node: NodeFolder) -> bool:
     """Whether the node's federation runs, though it may be stuck."""
-    return listens(node.path / SOCKETS_FOLDER, kind="federation")
+    return listens(node.path / SOCKETS_FOLDER, kind=FederationStatus.socket_kind())
 
 
-def status_lines(name: str, told: dict[str, Any]) -> list[str]:
-    links = [f"{site} {told['links'].get(site, 0)}" for site in told["sites"]]
-    lines = [f"{name}: site {told['site']}; links: {', '.join(links) or 'no site is known'}"]
-    for shard in told["shards"]:
-        who = f"carries, claim {shard['generation']}" if shard["carries"] else "stands by"
-        lines.append(f"  shard {shard['shard']}: {who}{_if(shard['error'])}")
-        lines += [f"    {_room_line(room)}" for room in shard["rooms"]]
-    drops = ", ".join(f"{reason} {count}" for reason, count in sorted(told["dropped"].items()))
+def status_lines(name: str, told: FederationStatus) -> list[str]:
+    links = [f"{site} {told.links.get(site, 0)}" for site in told.sites]
+    lines = [f"{name}: site {told.site}; links: {', '.join(links) or 'no site is known'}"]
+    for shard in told.shards:
+        who = f"carries, claim {shard.generation}" if shard.carries else "stands by"
+        lines.append(f"  shard {shard.shard}: {who}{_if(shard.error)}")
+        lines += [f"    {_room_line(room)}" for room in shard.rooms]
+    drops = ", ".join(f"{reason} {count}" for reason, count in sorted(told.dropped.items()))
     return [*lines, f"  dropped: {drops}"] if drops else lines
 
 
@@ -92,13 +121,12 @@ def _if(error: str) -> str:
     return f"; {error}" if error else ""
 
 
-def _room_line(room: dict[str, Any]) -> str:
-    sites = ", ".join(f"{site} ({room['numbers'][site]})" for site in sorted(room["sites"]))
-    name = called(room["channel"], room["room"])
+def _room_line(room: SharedRoomStatus) -> str:
+    sites = ", ".join(f"{site} ({room.numbers.get(site, '?')})" for site in sorted(room.sites))
     return (
-        f"{name}  {counted(room['log'], 'message')} of {sites}; not yet "
-        f"acknowledged {room['outgoing'] + room['backlog']}, waiting {room['waiting']}, "
-        f"to be committed {room['ready']}, missing {room['wanted']}"
+        f"{called(room.channel, room.room)}  {counted(room.log, 'message')} of {sites}; not yet "
+        f"acknowledged {room.unacknowledged}, waiting {room.waiting}, "
+        f"to be committed {room.ready}, missing {room.wanted}"
     )
 
 
@@ -107,16 +135,18 @@ def called(channel: str, title: str) -> str:
     return safe(title) or str(UUID(int=int.from_bytes(bytes.fromhex(channel), "little")))
 
 
-def others_of(node: NodeFolder, name: str) -> dict[str, dict[str, Any]]:
+def others_of(node: NodeFolder, name: str) -> dict[str, LogSummary]:
     """What the other sites of a room say of its log, as far as they answer in time."""
     deadline = time.monotonic() + _ANSWERS_S
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, LogSummary] = {}
     while time.monotonic() < deadline:
-        told = ask(node) or {}
-        found = told.get("summaries", {}).get(name, {})
-        rooms = [room for shard in told.get("shards", []) for room in shard["rooms"]]
-        sites = next((set(room["sites"]) for room in rooms if room["channel"] == name), set())
-        reached = {site for site in sites if told.get("links", {}).get(site)}
+        told = ask(node)
+        if told is None:
+            return {}
+        found = told.summaries.get(name, {})
+        rooms = [room for shard in told.shards for room in shard.rooms]
+        sites = next((set(room.sites) for room in rooms if room.channel == name), set())
+        reached = {site for site in sites if told.links.get(site)}
         if reached <= found.keys():
             break
         time.sleep(0.1)
@@ -128,8 +158,8 @@ class Difference(NamedTuple):
     is not there has an empty `newest`."""
 
     place: int
-    own: dict[str, Any]
-    other: dict[str, Any]
+    own: LogSummary
+    other: LogSummary
 
 
 def first_difference(node: NodeFolder, name: str, site: str, count: int) -> Difference | None:
@@ -143,14 +173,15 @@ def first_difference(node: NodeFolder, name: str, site: str, count: int) -> Diff
         time.sleep(_PAUSE_S)
         first, last = search.places
         wish = {"wish": "summaries", "channel": name, "first": first, "last": last}
-        own = (ask(node, wish) or {}).get("own", {}).get(name)
+        told = _summed_up(node, wish)
+        own = None if told is None else told.own.get(name)
         other = others_of(node, name).get(site)
-        if own is None or other is None or other["places"] != [first, last]:
+        if own is None or other is None or other.places != (first, last):
             return None
         if search.found:
-            differs = own["newest"] != other["newest"]
+            differs = own.newest != other.newest
             return Difference(first, own, other) if differs else None
-        if not search.take(own["marks"], other["marks"]):
+        if not search.take(own.marks, other.marks):
             return None
 
 
@@ -158,17 +189,15 @@ def difference_line(room: str, site: str, found: Difference | None) -> str:
     """What an operator reads of it; `room` as it is `called`."""
     if found is None:
         return f"{room}  {site}: told no place where it differs; ask again"
-    here, there = (one["newest"] or "nothing" for one in (found.own, found.other))
+    here, there = (one.newest or "nothing" for one in (found.own, found.other))
     return f"{room}  {site}: differs first at message {found.place + 1}: here {here}, there {there}"
 
 
-def verified_lines(room: str, own: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
+def verified_lines(room: str, own: LogSummary, others: dict[str, LogSummary]) -> list[str]:
     """What an operator reads of one room, as it is `called`, here and elsewhere."""
-    lines = [f"{room}  here: {counted(own['count'], 'message')}, order {own['order'][:16]}"]
+    lines = [f"{room}  here: {counted(own.count, 'message')}, order {own.order[:16]}"]
     for site, other in sorted(others.items()):
-        what = (
-            "equal" if other == own else f"{other['count']} messages, order {other['order'][:16]}"
-        )
+        what = "equal" if other == own else f"{other.count} messages, order {other.order[:16]}"
         lines.append(f"{room}  {site}: {what}")
     if not others:
         lines.append(f"{room}  no other site answered")

@@ -132,7 +132,12 @@ class Judge:
                 return f"{site.name} has another order"
             assert site.channel is not None
             buffered = site.channel.statistics()
-            waiting = {key: buffered[key] for key in ("outgoing", "backlog", "waiting", "ready")}
+            waiting = {
+                "outgoing": buffered.outgoing,
+                "backlog": buffered.backlog,
+                "waiting": buffered.waiting,
+                "ready": buffered.ready,
+            }
             if any(waiting.values()):
                 return f"{site.name} holds {waiting}"
         return ""

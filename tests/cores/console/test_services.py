@@ -112,9 +112,10 @@ def test_objects_that_take_no_edits_are_an_alarm() -> None:
 
 def federation_answer(node: int, *, carries: bool, **changes: Any) -> dict[str, Any]:
     """What the federation of a node answers, which shares two rooms with uni and one with lab."""
+    sizes = {"log": 9, "outgoing": 3, "backlog": 40, "waiting": 2, "ready": 1, "wanted": 5}
+    counted = {"counts": {"sent": 200, "resent": 25}, "dropped": {"signature": 2}}
     rooms = [
-        {"sites": sites, "outgoing": 3, "backlog": 40, "waiting": 2, "ready": 1, "wanted": 5}
-        | {"count_sent": 200, "count_resent": 25, "dropped_signature": 2}
+        {"room": "", "channel": "00", "sites": sites, "numbers": {}, **sizes, **counted}
         for sites in ({"uni": 3}, {"uni": 3, "lab": 1})
     ]
     shard = {"shard": 0, "carries": carries, "error": "", "rooms": rooms}

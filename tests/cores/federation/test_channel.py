@@ -83,16 +83,16 @@ def test_without_refusal_messages_wait_in_the_store_and_follow_when_there_is_roo
     me = Participant(parameters=Parameters(outgoing_max=2))
     for number in range(6):
         me.take(me.channel.on_local(b"%d" % number, me.now))
-    assert len(me.out) == 2 and me.channel.statistics()["backlog"] == 4
+    assert len(me.out) == 2 and me.channel.statistics().backlog == 4
     me.open()
-    assert me.channel.statistics()["backlog"] == 4
+    assert me.channel.statistics().backlog == 4
     seen = {}
     for _ in range(6):
         me.wait(MINUTE)
         seen |= {m.message_id: m for m in (sds.decode(b.data) for b in me.out) if m.content}
         me.hear(sync(after=[m for m in seen.values() if m.content]))
     assert sorted(m.content for m in seen.values()) == [b"%d" % n for n in range(6)]
-    assert me.channel.statistics()["outgoing"] == me.channel.statistics()["backlog"] == 0
+    assert me.channel.statistics().outgoing == me.channel.statistics().backlog == 0
     me.channel.check()
 
 
@@ -493,8 +493,9 @@ def test_after_a_restart_everything_is_as_it_was() -> None:
     delivered = len(me.of(told.Delivered))
     me.open()
     after = me.channel.statistics()
-    for name in ("log", "outgoing", "waiting", "wanted", "heads"):
-        assert after[name] == before[name], name
+    assert (after.log, after.outgoing) == (before.log, before.outgoing)
+    assert (after.waiting, after.wanted) == (before.waiting, before.wanted)
+    assert after.heads == before.heads
     assert (me.channel.order(), me.state.clock) == (order, clock)
     assert bytes(me.state.filter) == filter_before
     assert me.state.outgoing.entries[mine.message_id].senders == ["carol"]

@@ -180,9 +180,9 @@ def test_whom_the_farm_chooses_carries_shared_rooms_though_another_is_primary(
 
     def carrying() -> list[int]:
         return [
-            told["node"]
+            told.node
             for told in site.told()
-            if any(shard["carries"] for shard in told.get("shards", []))
+            if told is not None and any(shard.carries for shard in told.shards)
         ]
 
     until_all_serve(site, lambda c: c["shippers"]["0"] > 0)

@@ -294,5 +294,7 @@ def equal(sites: list[Site], count: int) -> bool:
     orders = [site.channel.order() for site in sites]
     if any(order != orders[0] or len(order) != count for order in orders):
         return False
-    names = ("outgoing", "backlog", "waiting", "ready", "wanted")
-    return not any(site.channel.statistics()[name] for site in sites for name in names)
+    held = [site.channel.statistics() for site in sites]
+    return not any(
+        (one.outgoing, one.backlog, one.waiting, one.ready, one.wanted) != (0,) * 5 for one in held
+    )

@@ -178,7 +178,7 @@ def test_each_hostile_message_is_counted_by_its_reason_and_moves_nothing(
         assert victim.channel.state.clock <= victim.now_ms() + 10 * MINUTE_MS
         contents = [c for c in honest if c.frame[0] == link.MESSAGE and b"ghost" not in c.frame]
         assert len(victim.channel.order()) == len(contents) + 1
-        assert victim.channel.statistics()["wanted"] <= 1_000
+        assert victim.channel.statistics().wanted <= 1_000
         victim.channel.check()
         victim.post("1")
         assert victim.log.records[-1].timestamp_ms <= victim.now_ms() + 10 * MINUTE_MS + 1

@@ -88,11 +88,11 @@ def test_a_site_without_its_quorum_takes_nothing_and_loses_nothing(tmp_path: Pat
         sites[1].log.quorum = False
         for number in range(1, 20):
             sites[0].post(str(number))
-        await until(lambda: sites[1].channel.statistics()["ready"] == 19)
+        await until(lambda: sites[1].channel.statistics().ready == 19)
         assert not sites[1].channel.order()
         await sites[1].stop()
         await sites[1].start(sites, [0])
-        assert sites[1].channel.statistics()["ready"] == 19
+        assert sites[1].channel.statistics().ready == 19
         sites[1].log.quorum = True
         for record in list(sites[1].channel.state.incoming.ready.values()):
             assert record.message.sender_id == "site-0"
