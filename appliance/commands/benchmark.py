@@ -28,13 +28,14 @@ from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import ConnectionLost
 from appliance.drivers.chat.pump import Listener, Load, Sender, Told
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import status_of
 from appliance.drivers.nvme.direct import refuse_memory
 from appliance.drivers.nvme.overhead import ROUNDS, WRITES, measure_overhead, scratch_volume
 from appliance.drivers.nvme.volume import read_facts
 from appliance.drivers.terminal.options import SiteWords, site_options
 from appliance.formats.room_name import room_id_of
 from appliance.formats.site import SITE_FILE, load_site
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.simulation.workloads.audience import Audience
 from appliance.simulation.workloads.chatter import Ack, Chatter
 
@@ -240,13 +241,14 @@ class Nodes:
         found = []
         for node in site.nodes:
             for shard in site.shards_of(node.index):
-                status = ask_status(
+                status = status_of(
+                    ReplicaStatus,
                     self.folder / node.name / SOCKETS_FOLDER,
                     cluster=site.cluster,
-                    shard=shard.number,
+                    number=shard.number,
                 )
                 if status is not None:
-                    found.append(round(status["volume"]["journal"]["p50_us"] / 1000, 3))
+                    found.append(round(status.volume.journal.p50_us / 1000, 3))
         return found
 
     def facts(self, access: Access) -> dict[str, Any]:

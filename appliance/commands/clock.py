@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -16,13 +15,14 @@ from appliance.cores.vsr.evictions import EVICT_CLOCK_FAR, EVICT_MEMBER_OLD, EVI
 from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats import record
 from appliance.formats.envelope import OPERATION_APPEND_CLOCK
 from appliance.formats.event import Correction, encode_correction
 from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT
 from appliance.formats.site import SITE_FILE, Shard, load_site
+from appliance.formats.status.replica import GroupClock, ReplicaStatus
 from appliance.roles.operator.session import OperatorSession
 
 PATIENCE_S = 30.0
@@ -58,11 +58,11 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
     nodes = _nodes(local, node_folder)
     for shard in nodes[0].site.shards:
         node, of_clock = _asked(nodes, shard)
-        ahead_us = of_clock["log_ahead_us"]
+        ahead_us = of_clock.log_ahead_us
         if ahead_us <= LOG_AHEAD_US_MAX:
             click.echo(f"clock: shard {shard.number}: log time is not ahead of the clock")
             continue
-        own_us, now_us = of_clock["log_us"] - of_clock["corrected_us"], clock.realtime_us()
+        own_us, now_us = of_clock.log_us - of_clock.corrected_us, clock.realtime_us()
         click.echo(
             f"clock: shard {shard.number}: log time is {_moment(own_us)}, the clock of this "
             f"machine says {_moment(now_us)}"
@@ -92,16 +92,16 @@ def _nodes(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
     found = neighbours(folder / site.nodes[0].name, site)
     if not found:
         raise StorageError("no node of the site is on this machine")
-    return [read_node(place.sockets.parent) for place in found]
+    return [read_node(place.path) for place in found]
 
 
-def _asked(nodes: list[NodeFolder], shard: Shard) -> tuple[NodeFolder, dict[str, Any]]:
+def _asked(nodes: list[NodeFolder], shard: Shard) -> tuple[NodeFolder, GroupClock]:
     """A node whose replica of the shard serves, and what it says of its clock."""
     for node in nodes:
         sockets = node.path / SOCKETS_FOLDER
-        status = ask_status(sockets, cluster=node.site.cluster, shard=shard.number)
-        if status is not None and status["status"] == "normal":
-            return node, status["clock"]
+        status = status_of(ReplicaStatus, sockets, cluster=node.site.cluster, number=shard.number)
+        if status is not None and status.serves:
+            return node, status.clock
     raise StorageError(f"shard {shard.number}: no replica of this machine serves: start it first")
 
 

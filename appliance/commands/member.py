@@ -192,7 +192,7 @@ def _asker(local: Path | None, node_folder: Path | None) -> NodeFolder:
     found = neighbours(folder / site.nodes[0].name, site)  # the first may be gone for long
     if not found:
         raise ConfigurationError(f"{folder} holds no node of its site: correct the path")
-    return read_node(found[0].sockets.parent)
+    return read_node(found[0].path)
 
 
 def _index(site: Site, name: str) -> int:

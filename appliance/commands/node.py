@@ -24,6 +24,7 @@ from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
+from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import Watch
 
 LOOK_S = 0.4  # for a process to say how it is: whoever does not answer is not counted
@@ -227,7 +228,9 @@ def _refuse_loss(site: Site, local: Path, index: int) -> None:
     """StorageError if a shard were left without a quorum. Answers within a second, also when
     others are dead or stand still: those do not serve."""
     folder = local.absolute() / site.nodes[index].name
-    watch = Watch(local / SITE_FILE, site, lambda site: neighbours(folder, site), patience_s=LOOK_S)
+    watch = Watch(
+        local / SITE_FILE, site, lambda site: neighbours(folder, site), ROLES, patience_s=LOOK_S
+    )
     asyncio.run(watch.poll_beside())
     for shard in watch.console.shards():
         left = _serving_without(shard, index)

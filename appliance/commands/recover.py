@@ -16,7 +16,6 @@ import subprocess
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -33,7 +32,7 @@ from appliance.drivers.host.node_folder import (
     read_node,
 )
 from appliance.drivers.host.process import child_environment, die_with_parent, own_command
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import status_of
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.drivers.nvme.volume import GEOMETRIES, file_in, read_facts
 from appliance.formats.envelope import OPERATION_NOOP
@@ -41,6 +40,7 @@ from appliance.formats.geometry import (
     RECORD_SIZE,
 )
 from appliance.formats.site import Shard
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.formats.superblock import Superblock
 from appliance.roles.operator.session import OperatorSession
 from appliance.roles.operator.volume_rows import chosen_superblock
@@ -233,8 +233,11 @@ def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | Non
     volume = node.volume(shard.number)
     strange_since = begun
     while True:
-        status = ask_status(
-            node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
+        status = status_of(
+            ReplicaStatus,
+            node.path / SOCKETS_FOLDER,
+            cluster=node.site.cluster,
+            number=shard.number,
         )
         if child is not None and child.poll() is not None:
             raise StorageError(f"the node ended with code {child.returncode}: see its lines above")
@@ -246,7 +249,7 @@ def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | Non
                 )
         elif status is not None:
             strange_since = time.monotonic()
-            done, total = status["synced"]
+            done, total = status.synced
             line = progress(done, total, time.monotonic() - begun)
             if line != told:
                 click.echo(f"recover: shard {shard.number}: {line}")
@@ -254,23 +257,23 @@ def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | Non
             if whole(status):
                 click.echo(
                     f"recover: shard {shard.number}: whole after "
-                    f"{time.monotonic() - begun:.1f} s, {status['role']} in view "
-                    f"{status['view']}, {status['log_seq']} records"
+                    f"{time.monotonic() - begun:.1f} s, {status.role} in view "
+                    f"{status.view}, {status.log_seq} records"
                 )
                 return
         time.sleep(POLL_S)
 
 
-def works_on(status: dict[str, Any], volume: Path) -> bool:
+def works_on(status: ReplicaStatus, volume: Path) -> bool:
     """Whether a replica says by its status that it works on this volume, in the life that its
     superblock names: a copy of the volume has the same id."""
-    if status["volume"]["id"] != read_facts(volume)["id"]:
+    if status.volume.id != read_facts(volume)["id"]:
         return False
     try:
         block = _superblock(volume)
     except opening.VolumeUnusable:  # in the middle of an update: asked again soon
         return False
-    return bool(status["incarnation"] == block.incarnation)
+    return status.incarnation == block.incarnation
 
 
 def _superblock(volume: Path) -> Superblock:
@@ -279,14 +282,14 @@ def _superblock(volume: Path) -> Superblock:
         return chosen_superblock(reader)
 
 
-def whole(status: dict[str, Any]) -> bool:
+def whole(status: ReplicaStatus) -> bool:
     """Whether the replica lacks nothing that the group had committed a moment ago."""
-    done, total = status["synced"]
-    lag = status["commit_max"] - status["commit_min"]
+    done, total = status.synced
+    lag = status.commit_max - status.commit_min
     return (
-        status["status"] == "normal"
-        and status["state_ready"]
-        and status["commit_max"] > 0
+        status.serves
+        and status.state_ready
+        and status.commit_max > 0
         and done == total
         and lag <= 2 * GEOMETRIES["production"].pipeline_max
     )

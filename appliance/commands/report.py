@@ -185,7 +185,7 @@ def archive_of(local: Path, gathered: Path) -> str:
     """Where the site in `local` ships to, as the reports name it. Of nodes that each ship into a
     folder of their own, all files are linked into `gathered`."""
     site = load_site(local / SITE_FILE)
-    folders = [node.sockets.parent for node in neighbours(local / site.nodes[0].name, site)]
+    folders = [node.path for node in neighbours(local / site.nodes[0].name, site)]
     targets = {folder: load_settings(folder / SETTINGS_FILE).ship_target for folder in folders}
     shared = {target for target in targets.values() if target not in (SHIP_FOLDER, SHIP_OFF)}
     if len(shared) > 1:

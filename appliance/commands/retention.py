@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -16,10 +15,11 @@ from appliance.cores.rooms.keeping import DAY_US, Kept, keep
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import RETENTION_DAYS_MAX, SITE_FILE, Shard, encode_site, load_site
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.keeper import Segments, kept_of, time_of
 
 GIB = 1 << 30
@@ -106,7 +106,7 @@ def _places(local: Path | None, node_folder: Path | None) -> tuple[Path, list[No
     folder = (local or Path(LOCAL_DEFAULT)).absolute()
     site = load_site(folder / SITE_FILE)
     found = neighbours(folder / site.nodes[0].name, site)
-    return folder, [read_node(place.sockets.parent) for place in found]
+    return folder, [read_node(place.path) for place in found]
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -122,10 +122,13 @@ def _shown(nodes: list[NodeFolder], days: float) -> Iterator[str]:
 def _shard(nodes: list[NodeFolder], shard: Shard, days: float) -> Iterator[str]:
     """As a replica of this machine tells that answers."""
     for node in nodes:
-        status = ask_status(
-            node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
+        status = status_of(
+            ReplicaStatus,
+            node.path / SOCKETS_FOLDER,
+            cluster=node.site.cluster,
+            number=shard.number,
         )
-        if status is None or status["status"] != "normal":
+        if status is None or not status.serves:
             continue
         segments = Segments(node, shard)
         kept = kept_of(status, segments, ships=node.settings.ship_target != SHIP_OFF)
@@ -135,9 +138,9 @@ def _shard(nodes: list[NodeFolder], shard: Shard, days: float) -> Iterator[str]:
 
 
 def _lines(
-    shard: Shard, kept: Kept, segments: Segments, status: dict[str, Any], days: float
+    shard: Shard, kept: Kept, segments: Segments, status: ReplicaStatus, days: float
 ) -> Iterator[str]:
-    volume, now_us = status["volume"], time_of(status)
+    volume, now_us = status.volume, time_of(status)
     size = segments.geometry.extent_size
     newest = kept.log_seq // kept.segment_records
     begin_us = segments.oldest_us(kept.oldest)
@@ -158,7 +161,7 @@ def _lines(
         waits = "; what is not shipped stays" if kept.ships and kept.shipped < kept.log_seq else ""
         yield f"shard {shard.number}: nothing is old enough{waits}"
     if begin_us and newest > kept.oldest and now_us > begin_us:
-        free = min(shard.segments_max - volume["extents"], volume["disk_free"] // size)
+        free = min(shard.segments_max - volume.extents, volume.disk_free // size)
         lasts = free * (now_us - begin_us) / (newest - kept.oldest) / DAY_US
         yield f"shard {shard.number}: room for {free} more, about {lasts:,.1f} days at this pace"
 

@@ -26,8 +26,8 @@ from appliance.cores.shipping.render import Reading
 from appliance.drivers.hdfs.open_target import open_target
 from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock
-from appliance.drivers.host.neighbours import Neighbour, neighbours
-from appliance.drivers.host.node_folder import SHIPPED_FOLDER
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import SHIPPED_FOLDER, KnownNode
 from appliance.drivers.network.ask import ask_status, ask_view, status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.waiting import Waiting
@@ -36,6 +36,7 @@ from appliance.formats import manifest as mf
 from appliance.formats.settings import SETTINGS_FILE, SHIP_OFF, load_settings
 from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.formats.status.part import plain
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.formats.status.shipper import Mending, ShippedShard, ShipperStatus
 from appliance.formats.status.status import parse
 
@@ -76,19 +77,19 @@ class Place:
     """The nodes that were asked for, of one site."""
 
     site: Site
-    nodes: list[Neighbour]
+    nodes: list[KnownNode]
 
     @cached_property
-    def members(self) -> list[Neighbour]:
+    def members(self) -> list[KnownNode]:
         """Those whose shippers are asked: of who was removed nothing is expected, unless it alone
         was asked for."""
         view = ask_view(self.site, {node.index: node.sockets for node in self.nodes})
         return [node for node in self.nodes if node.index not in view.outside] or self.nodes
 
-    def ask(self, node: Neighbour) -> ShipperStatus | None:
+    def ask(self, node: KnownNode) -> ShipperStatus | None:
         return status_of(ShipperStatus, node.sockets, cluster=self.site.cluster, timeout_s=ANSWER_S)
 
-    def request(self, node: Neighbour, wish: dict[str, Any]) -> ShipperStatus | None:
+    def request(self, node: KnownNode, wish: dict[str, Any]) -> ShipperStatus | None:
         """How the shipper of the node is that has taken it; TargetUnavailable when it does not."""
         said = ask_status(
             node.sockets,
@@ -102,7 +103,7 @@ class Place:
             raise TargetUnavailable(f"the shipper did not begin: {said['error']}")
         return None if said is None else parse(ShipperStatus, said)
 
-    def answers(self) -> Iterator[tuple[Neighbour, ShipperStatus | None]]:
+    def answers(self) -> Iterator[tuple[KnownNode, ShipperStatus | None]]:
         for node in self.members:
             yield node, self.ask(node)
 
@@ -121,7 +122,7 @@ def _place(local: Path | None, node_folder: Path | None) -> Place:
     if node_folder is not None:
         folder = node_folder.absolute()
         site = load_site(folder / SITE_FILE)
-        own = [node for node in neighbours(folder, site) if node.sockets.parent == folder]
+        own = [node for node in neighbours(folder, site) if node.path == folder]
         if not own:
             raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
         return Place(site, own)
@@ -159,7 +160,7 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_
     ctx.exit(1 if late or any(shard.hole for shard in told) or not any(a for _, a in said) else 0)
 
 
-def _show(place: Place, node: Neighbour, answer: ShipperStatus) -> None:
+def _show(place: Place, node: KnownNode, answer: ShipperStatus) -> None:
     click.echo(f"{place.name(node.index)}: target {answer.target}, a period is {answer.period_s} s")
     for shard in answer.shards:
         who = "ships" if shard.ships else f"waits, {place.name(shard.node)} ships"
@@ -392,8 +393,8 @@ def _read(path: Path) -> bytes:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _target_of(node: Neighbour) -> Target | None:
-    folder = node.sockets.parent
+def _target_of(node: KnownNode) -> Target | None:
+    folder = node.path
     settings = load_settings(folder / SETTINGS_FILE)
     if settings.ship_target == SHIP_OFF:
         return None
@@ -563,7 +564,7 @@ def re_ship(
     ctx.exit(0)
 
 
-def _follow(place: Place, node: Neighbour, shard: int, *, quiet: bool) -> Mending:
+def _follow(place: Place, node: KnownNode, shard: int, *, quiet: bool) -> Mending:
     """Until it has ended; how it did."""
     with (
         click.progressbar(
@@ -618,12 +619,14 @@ def _segments_max(place: Place) -> dict[int, int]:
     volumes = []  # (shard, device, its volume)
     for node in place.nodes:
         for shard in place.site.shards_of(node.index):
-            folder = node.sockets.parent / f"shard-{shard.number}"
-            status = ask_status(node.sockets, cluster=place.site.cluster, shard=shard.number)
+            folder = node.path / f"shard-{shard.number}"
+            status = status_of(
+                ReplicaStatus, node.sockets, cluster=place.site.cluster, number=shard.number
+            )
             if status is not None and folder.exists():
-                volumes.append((shard.number, folder.stat().st_dev, status["volume"]))
+                volumes.append((shard.number, folder.stat().st_dev, status.volume))
     beside = Counter(device for _, device, _ in volumes)
     for number, device, volume in volumes:
-        more = volume["disk_free"] // (volume["extent_size"] * beside[device])
-        found[number] = min(found[number], volume["extents"] + more)
+        more = volume.disk_free // (volume.extent_size * beside[device])
+        found[number] = min(found[number], volume.extents + more)
     return found

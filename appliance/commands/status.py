@@ -9,10 +9,12 @@ import click
 from appliance.base.errors import ConfigurationError
 from appliance.base.printable import json_line, one_line
 from appliance.cores.console.cells import BAD, FAINT, GOOD, WARN, lines
-from appliance.drivers.host.neighbours import Neighbour, neighbours
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import KnownNode
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.way_out import CLEAR, bare
 from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import POLL_S, Watch
 
 RATE_S = 0.5  # between the two looks that a rate needs
@@ -62,21 +64,25 @@ def command(
 def _watch_node(folder: Path) -> Watch:
     """One node, as it is alone."""
 
-    def own(site: Site) -> list[Neighbour]:
+    def own(site: Site) -> list[KnownNode]:
         found = neighbours(folder.absolute(), site)
-        return [node for node in found if node.sockets.parent == folder.absolute()]
+        return [node for node in found if node.path == folder.absolute()]
 
     site = load_site(folder / SITE_FILE)
     if not own(site):
         raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
-    return Watch(folder / SITE_FILE, site, own)
+    return Watch(folder / SITE_FILE, site, own, ROLES, tell=_warn)
 
 
 def _watch_site(folder: Path) -> Watch:
     """Every node whose folder lies in `folder`."""
     site = load_site(folder / SITE_FILE)
     first = folder.absolute() / site.nodes[0].name
-    return Watch(folder / SITE_FILE, site, lambda site: neighbours(first, site))
+    return Watch(folder / SITE_FILE, site, lambda site: neighbours(first, site), ROLES, tell=_warn)
+
+
+def _warn(line: str) -> None:
+    click.echo(f"status: {line}", err=True)
 
 
 def _paint(text: str, tone: str) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
 
 from appliance.base.limits import MEMBERS_MAX
 from appliance.formats.group import ID_SIZE, Configuration
 from appliance.formats.site import Node, Shard, Site
+from appliance.formats.status.replica import MemberState
 
 UNDESCRIBED = -1  # in place of a position: a member that this site file does not describe yet
 
@@ -149,17 +149,14 @@ class SiteView:
         return {node.spki: node.index for node in self.site.nodes}
 
 
-def configuration_in(status: Mapping[str, Any]) -> Configuration | None:
-    """The group as a replica's status has it; None when it tells of none, as an older program."""
+def configuration_in(state: MemberState) -> Configuration | None:
+    """The group as a replica tells it; None when it tells of none, as an older program."""
     try:
-        members = tuple(bytes.fromhex(text) for text in status["members"])
-        found = Configuration(
-            status["epoch"], status["members_op"], status["replica_count"], members
-        )
-    except (KeyError, TypeError, ValueError):
+        members = tuple(bytes.fromhex(text) for text in state.members)
+    except ValueError:
         return None
-    numbers = (found.epoch, found.op, found.replica_count)
-    if not all(type(number) is int and number >= 0 for number in numbers):
+    found = Configuration(state.epoch, state.members_op, state.replica_count, members)
+    if found.epoch < 0 or found.op < 0:
         return None
     if not 1 <= found.replica_count <= len(members) <= MEMBERS_MAX:
         return None

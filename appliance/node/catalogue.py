@@ -6,9 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.drivers.host.node_folder import FEDERATION_FILE, NodeFolder
+from appliance.drivers.host.node_folder import FEDERATION_FILE, KnownNode, NodeFolder
 from appliance.drivers.host.process import own_command
 from appliance.drivers.host.role_process import Role, run_role
+from appliance.formats.status.console import ConsoleStatus
+from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.farm import FarmStatus
+from appliance.formats.status.federation import FederationStatus
+from appliance.formats.status.metadata import MetadataStatus
+from appliance.formats.status.replica import ReplicaStatus
+from appliance.formats.status.shipper import ShipperStatus
+from appliance.formats.status.status import Status
 from appliance.node.child import Child
 
 # In which order a node's processes stop: clients are sent away before what serves them goes.
@@ -21,19 +29,23 @@ class RoleRow:
 
     `instances` gives the numbers of the processes that a node has of it. Where they differ by a
     number, `option` is its name under `tigerchat start` and `option_default` what it is when left
-    out (None: it must be said).
+    out (None: it must be said). `status`: what its processes say of themselves, by which they are
+    shown by `status`, on the console and in the metrics; None: they are not asked. One that
+    `looks_at_all` is made with the rows of all roles.
     """
 
     name: str
     summary: str
     module: str
-    instances: Callable[[NodeFolder], Iterable[int]]
+    instances: Callable[[KnownNode], Iterable[int]]
     stop_group: int
     option: str | None = None
     option_default: int | None = None
     has_own_core: bool = False
     vital: bool = True
     nice: int = 0
+    status: type[Status] | None = None
+    looks_at_all: bool = False
 
     @property
     def option_is_required(self) -> bool:
@@ -51,8 +63,10 @@ class RoleRow:
 
     def make(self, node: NodeFolder, number: int, log: logging.Logger) -> Role:
         """The role itself; imports its module."""
-        made: Role = importlib.import_module(self.module).make_role(node, number, log)
-        return made
+        make_role: Callable[..., Role] = importlib.import_module(self.module).make_role
+        if self.looks_at_all:
+            return make_role(node, number, log, ROLES)
+        return make_role(node, number, log)
 
     def run(self, node_folder: Path, number: int) -> int:
         """One instance in this process, until it is told to stop; the exit code."""
@@ -65,7 +79,7 @@ class RoleRow:
         )
 
 
-def _once(node: NodeFolder) -> Iterable[int]:
+def _once(node: KnownNode) -> Iterable[int]:
     return (0,)
 
 
@@ -79,6 +93,7 @@ ROLES: tuple[RoleRow, ...] = (
         option="shard",
         has_own_core=True,
         vital=False,  # one broken disk is the trouble of one shard
+        status=ReplicaStatus,
     ),
     RoleRow(
         "edge",
@@ -89,6 +104,7 @@ ROLES: tuple[RoleRow, ...] = (
         option="number",
         option_default=0,
         has_own_core=True,
+        status=EdgeStatus,
     ),
     RoleRow(
         "console",
@@ -96,6 +112,8 @@ ROLES: tuple[RoleRow, ...] = (
         "appliance.roles.console.role",
         _once,
         STOP_SERVICES,
+        status=ConsoleStatus,
+        looks_at_all=True,
     ),
     RoleRow(
         "keeper",
@@ -112,6 +130,7 @@ ROLES: tuple[RoleRow, ...] = (
         lambda node: _once(node) if node.settings.has_shipper else (),
         STOP_SERVICES,
         nice=19,  # whoever chats comes first; an hour of records can wait
+        status=ShipperStatus,
     ),
     RoleRow(
         "metadata",
@@ -119,6 +138,7 @@ ROLES: tuple[RoleRow, ...] = (
         "appliance.roles.metadata.role",
         lambda node: _once(node) if node.node.objects_port else (),
         STOP_SERVICES,
+        status=MetadataStatus,
     ),
     RoleRow(
         "federation",
@@ -126,6 +146,7 @@ ROLES: tuple[RoleRow, ...] = (
         "appliance.roles.federation.role",
         lambda node: _once(node) if (node.path / FEDERATION_FILE).exists() else (),
         STOP_SERVICES,
+        status=FederationStatus,
     ),
     RoleRow(
         "farm",
@@ -133,6 +154,7 @@ ROLES: tuple[RoleRow, ...] = (
         "appliance.roles.farm.role",
         lambda node: _once(node) if node.node.farm_port else (),
         STOP_SERVICES,
+        status=FarmStatus,
     ),
 )
 

@@ -21,11 +21,12 @@ from appliance.drivers.host.node_folder import (
     volume_name,
 )
 from appliance.drivers.host.process import child_environment, cores, own_command
-from appliance.drivers.network.ask import ask_status, status_of
+from appliance.drivers.network.ask import status_of
 from appliance.formats.group import Configuration
 from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.formats.site_view import Group, SiteView
 from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.replica import NORMAL, REMOVED, STANDBY, ReplicaStatus
 from appliance.node import forked
 from appliance.node.child import Child
 from appliance.node.local_ports import moved, told_of_objects, with_objects, write_site
@@ -171,13 +172,16 @@ class LocalStart:
         self.standbys.clear()
         for node in self.nodes:
             for shard in node.shards:
-                status = ask_status(
-                    node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=shard.number
+                status = status_of(
+                    ReplicaStatus,
+                    node.path / SOCKETS_FOLDER,
+                    cluster=node.site.cluster,
+                    number=shard.number,
                 )
-                state = status.get("status") if status else "silent"
-                if state != "normal" and not (status and status.get("role") == "removed"):
+                state = "silent" if status is None else status.status
+                if state != NORMAL and (status is None or status.role != REMOVED):
                     return f"replica of shard {shard.number} on {node.node.name} is {state}"
-                if status and status.get("role") == "standby":
+                if status is not None and status.role == STANDBY:
                     self.standbys.add(node.node.name)
             reason = _edge_waits_for(node)
             if reason:

@@ -34,6 +34,7 @@ from msgspec import UNSET
 
 from appliance.base.json_text import parse_json
 from appliance.drivers.host import tuning
+from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.host.service import (
     REASON,
@@ -133,7 +134,7 @@ class Supervisor:
         self._report, self._progress, self._on_ready = report, progress, on_ready
         self._strict = strict
         self._machine = machine  # told as it is, to whoever asks for the status
-        self._listener = Listener()
+        self._listener, self._figures = Listener(), Figures()
         self._starting = 0  # children whose pid is not known here yet
         self._early: list[tuple[int, list[str]]] = []  # what such ones may have said
         self._stop = asyncio.Event()
@@ -275,7 +276,12 @@ class Supervisor:
         """How each child is, and how the kernel has it."""
         now = self._listen()
         children = [_child_status(kept, now) for kept in self._kept]
-        return SupervisorStatus(pid=os.getpid(), machine=self._machine, children=children)
+        return SupervisorStatus(
+            process=self._figures.read(),
+            pid=os.getpid(),
+            machine=self._machine,
+            children=children,
+        )
 
     def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
         """`{"stop": NAME}` or `{"start": NAME}`: the operator's word about one child. Nothing is

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.process import on_stop_signal
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import status_of
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats import record
@@ -29,6 +28,7 @@ from appliance.formats.event import encode_retain
 from appliance.formats.session import DUPLICATE, OK, RESULT_NAMES, RESULT_STRUCT
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import Shard
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.operator.numbering import Numbering
 from appliance.roles.operator.session import OperatorSession
 
@@ -69,29 +69,27 @@ class Segments:
         return int(row["timestamp"])
 
 
-def kept_of(status: dict[str, Any], segments: Segments, *, ships: bool) -> Kept:
+def kept_of(status: ReplicaStatus, segments: Segments, *, ships: bool) -> Kept:
     """What a replica that answered `status` keeps."""
     return Kept(
-        oldest=status["oldest_segment"],
+        oldest=status.oldest_segment,
         segment_records=segments.geometry.segment_records,
-        log_seq=status["log_seq"],
-        shipped=status["shipping"]["cursor"],
+        log_seq=status.log_seq,
+        shipped=status.shipping.cursor,
         ships=ships,
-        corrected=status["clock"]["corrected_us"] > 0,
+        corrected=status.clock.corrected_us > 0,
     )
 
 
-def time_of(status: dict[str, Any]) -> int:
+def time_of(status: ReplicaStatus) -> int:
     """By which the age of a record counts: the time that a record would be given now, by the clocks
     of the group. While they do not agree it is the one that the group goes by: a clock of this node
     that is a day ahead would let go of a day too much.
     """
-    of_clock = status["clock"]
-    if of_clock["agreed"]:
-        own_us: int = of_clock["log_us"] - of_clock["corrected_us"]
-        return own_us
-    error_us: int = of_clock["errors_us"].get(str(status["replica"]), 0)
-    return clock.realtime_us() - error_us
+    of_clock = status.clock
+    if of_clock.agreed:
+        return of_clock.log_us - of_clock.corrected_us
+    return clock.realtime_us() - of_clock.errors_us.get(status.replica, 0)
 
 
 def _is_crowded(shard: Shard, kept: Kept) -> bool:
@@ -134,9 +132,13 @@ class KeeperRole:
     async def _look(self, shard: Shard) -> None:
         site = self._node.site
         status = await asyncio.to_thread(
-            ask_status, Path(SOCKETS_FOLDER), cluster=site.cluster, shard=shard.number
+            status_of,
+            ReplicaStatus,
+            Path(SOCKETS_FOLDER),
+            cluster=site.cluster,
+            number=shard.number,
         )
-        if status is None or (status["status"], status["role"]) != ("normal", "primary"):
+        if status is None or not status.is_serving_primary:
             return
         ships = self._node.settings.ship_target != SHIP_OFF
         segments = await asyncio.to_thread(Segments, self._node, shard)
@@ -147,7 +149,7 @@ class KeeperRole:
         )
         if oldest > kept.oldest:
             push = 0
-            if _is_crowded(shard, kept) or status["space"]["short"]:
+            if _is_crowded(shard, kept) or status.space.short:
                 push = CHECKPOINTS_TO_REUSE * segments.geometry.checkpoint_ops
             code = await self._retain(shard, oldest, ships=ships, push=push)
             if code == OK:

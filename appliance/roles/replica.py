@@ -25,18 +25,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from appliance.base.errors import ApplianceError, StorageError
 from appliance.base.limits import CLIENT_ROUTES_MAX, LOCAL_ROOMS_MAX, MEMBERS_MAX
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
-from appliance.cores.shipping.lateness import shipping_facts
+from appliance.cores.shipping.lateness import shipping_figures
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import hand_over
 from appliance.cores.vsr.idle import idle_ticks
 from appliance.cores.vsr.open import VolumeUnusable, load
 from appliance.cores.vsr.remedies import remedy_of
 from appliance.cores.vsr.replica import Replica
-from appliance.cores.vsr.report import condition, standing
+from appliance.cores.vsr.report import condition, stale_ms
 from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.beat import Beat
@@ -76,6 +78,7 @@ from appliance.formats.segment import ring_size
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.part import plain
+from appliance.formats.status.replica import Attachment, CarryingFigures, ReplicaStatus
 
 EXIT_HALTED = 3
 HAND_OVER_TRIES, HAND_OVER_S = 20, 0.05  # of a primary that stops, and between two of them
@@ -147,7 +150,7 @@ class ReplicaRole:
             sender=index,
             message_size_max=self._geometry.message_size_max,
             ring_fd=ring_fd,
-            facts=self._facts,
+            attachment=self._attachment,
             counters=self._counters_local,
             drops=self._drops,
         )
@@ -475,7 +478,7 @@ class ReplicaRole:
     def _answer(self, connection: Connection, message: Message) -> None:
         header = message.header
         if header.command == LOCAL_STATUS:
-            body = json.dumps(self.status()).encode()
+            body = json.dumps(plain(self.status())).encode()
             self._reply(connection, local.answer(header, LOCAL_STATUS, body=body), body)
             return
         if header.command == LOCAL_BROKEN:
@@ -495,65 +498,67 @@ class ReplicaRole:
     def _reply(self, connection: Connection, header: Header, body: bytes) -> None:
         connection.send(self._local.signer.frame(header, body))
 
-    def _facts(self) -> dict[str, Any]:
+    def _attachment(self) -> Attachment:
         """What an edge must know to read ring and segments, and whether it may yet."""
-        return {
-            **self._standing(self._core.status_report()),
-            "ring_size": ring_size(self._geometry),
-            "log_seq": self._published,
-            "shard": self._shard.number,
-            "epoch": self._core.epoch,
-            "replica": self._index,
-            "geometry": self._volume.facts["geometry"],
-            "segments_max": self._shard.segments_max,
-            "segments_folder": str(self._node.volume(self._shard.number) / "segments"),
-        }
+        state = self._core.status_report()
+        return Attachment(
+            status=state.status,
+            state_ready=state.state_ready,
+            commit_min=state.commit_min,
+            commit_max=state.commit_max,
+            stale_ms=stale_ms(state, self._node.site.tick_ms),
+            oldest_segment=self._rooms.oldest_segment,
+            ring_size=ring_size(self._geometry),
+            log_seq=self._published,
+            shard=self._shard.number,
+            epoch=self._core.epoch,
+            replica=self._index,
+            geometry=self._volume.facts["geometry"],
+            segments_max=self._shard.segments_max,
+            segments_folder=str(self._node.volume(self._shard.number) / "segments"),
+        )
 
-    def _standing(self, report: dict[str, Any]) -> dict[str, Any]:
-        return standing(report, self._node.site.tick_ms, self._rooms.oldest_segment)
-
-    def _shipping(self, log_us: int) -> dict[str, Any]:
-        return {
-            **shipping_facts(self._rooms.shipping, self._node.settings, log_us),
-            "cursor": self._rooms.shipper_cursor,
-            "log_seq": self._rooms.log_seq,
-        }
-
-    def status(self) -> dict[str, Any]:
-        """Everything an operator may want to know, as plain values."""
-        report = self._core.status_report()
-        return {
-            **report,
-            **self._standing(report),
-            "shard": self._shard.number,
-            "node": self._node.settings.index,
-            "time": time.time(),
-            "tick_ms": self._node.site.tick_ms,
-            "published": self._published,
-            "incarnation": self._core.incarnation,
-            "nonce": 0 if self._signer is None else self._signer.nonce,
-            "volume": self._room.statistics(self._rooms.log_seq, self._oldest()),
-            "process": plain(self._figures.read()),
-            "links": {
-                str(member): link.connected
+    def status(self) -> ReplicaStatus:
+        """Everything an operator may want to know."""
+        state, tick_ms = self._core.status_report(), self._node.site.tick_ms
+        carrying = self._rooms.carrying
+        return ReplicaStatus(
+            **asdict(state) | {"process": self._figures.read(), "beat": self._beat.told()},
+            stale_ms=stale_ms(state, tick_ms),
+            oldest_segment=self._rooms.oldest_segment,
+            shard=self._shard.number,
+            node=self._node.settings.index,
+            time=time.time(),
+            tick_ms=tick_ms,
+            published=self._published,
+            incarnation=self._core.incarnation,
+            nonce=0 if self._signer is None else self._signer.nonce,
+            volume=self._room.statistics(self._rooms.log_seq, self._oldest()),
+            links={
+                member: link.connected
                 for member, link in enumerate(self._links)
                 if link is not None
             },
-            "connections": self._listener.count(),
-            "edges": self._local.attached_count(),
-            "received": _by_name(self._received),
-            "sent": _by_name(self._sent),
-            "dropped": dict(self._drops),
-            "suspicious": self._suspicions.recent(),
-            "connection_events": dict(self._counters),
-            "local_events": dict(self._counters_local),
-            "marks": dict(self._marks),
-            "shipping": self._shipping(report["clock"]["log_us"]),
-            "carrying": self._rooms.carrying._asdict(),
-            "ticks_late": self._ticks.late,
-            "beat": plain(self._beat.told()),
-            "knobs": self._knobs,
-        }
+            connections=self._listener.count(),
+            edges=self._local.attached_count(),
+            received=_by_name(self._received),
+            sent=_by_name(self._sent),
+            dropped=dict(self._drops),
+            suspicious=self._suspicions.recent(),
+            connection_events=dict(self._counters),
+            local_events=dict(self._counters_local),
+            marks=dict(self._marks),
+            shipping=shipping_figures(
+                self._rooms.shipping,
+                self._node.settings,
+                state.clock.log_us,
+                cursor=self._rooms.shipper_cursor,
+                log_seq=self._rooms.log_seq,
+            ),
+            carrying=CarryingFigures(generation=carrying.generation, node=carrying.node),
+            ticks_late=self._ticks.late,
+            knobs=self._knobs,
+        )
 
 
 def _by_name(counts: list[int]) -> dict[str, int]:

@@ -106,7 +106,7 @@ def test_the_worlds_are_of_series_that_consoles_have() -> None:
         for figure in figures:
             end = "_total" if figure.kind.__name__.startswith("Counter") else ""
             number = "shard" if kind == "replica" else "number"
-            labels[f"{PREFIX}{kind}_{figure.name}{end}"] = {"node", number, figure.label}
+            labels[f"{PREFIX}{kind}_{figure.name}{end}"] = {"node", number, *figure.labels}
     series = re.findall(r"series: '(tigerchat_\w+){(.*?)}'", WORLDS.read_text())
     assert len(series) > 100
     for name, pairs in series:

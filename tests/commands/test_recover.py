@@ -4,9 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from appliance.commands.recover import works_on
 from appliance.drivers.nvme.volume import read_facts
+from tests.statuses import VOLUME, replica_status
 from tests.system.local_site import run
 
 
@@ -22,9 +24,10 @@ def test_who_answers_works_on_the_volume_whose_id_and_life_it_tells(
     volume: Path, tmp_path: Path
 ) -> None:
     life = 0  # as it was formatted
-    own = {"volume": {"id": read_facts(volume)["id"]}, "incarnation": life}
+    id = read_facts(volume)["id"]
+    own = replica_status(volume=VOLUME | {"id": id}, incarnation=life)
     assert works_on(own, volume)
-    assert not works_on(own | {"incarnation": life + 1}, volume), "of a copy that was moved away"
+    assert not works_on(replace(own, incarnation=life + 1), volume), "of a copy that was moved away"
     other = volume.parents[1] / "node-2" / "shard-0"
     assert not works_on(own, other)
     shutil.copytree(volume, tmp_path / "copy")

@@ -14,18 +14,19 @@ from appliance.formats.status.farm import FarmStatus
 from appliance.formats.status.federation import FederationStatus
 from appliance.formats.status.metadata import MetadataStatus
 from appliance.formats.status.part import plain
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.formats.status.shipper import ShipperStatus
 from appliance.formats.status.status import Status, parse
 from appliance.formats.status.supervisor import SupervisorStatus
 
 SAID = Path(__file__).parents[1] / "vectors" / "status"  # by the roles of a site that ran
 KINDS: list[type[Status]] = [
-    EdgeStatus,
-    FarmStatus,
     ConsoleStatus,
     EdgeStatus,
+    FarmStatus,
     FederationStatus,
     MetadataStatus,
+    ReplicaStatus,
     ShipperStatus,
     SupervisorStatus,
 ]

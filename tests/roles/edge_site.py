@@ -34,6 +34,8 @@ from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.status import parse
 from tests import forked
 from tests.patience import HUNG_S
 from tests.roles.replica_group import REPO, Group
@@ -133,9 +135,15 @@ class EdgeSite(Group):
             timeout_s=HUNG_S,
         )
 
+    def figures(self, index: int) -> bytes:
+        """Those of an edge, as Prometheus would read them."""
+        raw = self.edge_status(index)
+        status = None if raw is None else parse(EdgeStatus, raw)
+        return exposition([Said(EdgeStatus.kind, index, 0, status)])
+
     def metric(self, name: str, index: int) -> float:
         """One figure of an edge, as Prometheus would read it; 0 when it is not there."""
-        text = exposition([Said("edge", index, 0, self.edge_status(index))]).decode()
+        text = self.figures(index).decode()
         for line in text.splitlines():
             labels = f'node="{index}",number="0"'
             plain = line.replace("{" + labels + "}", "").replace("," + labels, "")

@@ -29,6 +29,7 @@ from appliance.formats import record, session
 from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.local import LOCAL_COMMITTED, LOCAL_STATUS
+from appliance.formats.status.replica import Attachment
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import PORTS, PORTS_AT_ONCE, close, port_is_free, ports_reserved
@@ -160,7 +161,7 @@ class EdgeLike:
         prng = Prng(seed)
         self.room_id = prng.bytes(16)
         self.ring: memoryview | None = None
-        self.facts: dict[str, Any] = {}
+        self.attachment: Attachment | None = None
         self.committed = 0
         self.answers: list[Message] = []
         self.told: list[dict[str, Any]] = []  # how the replica is, unasked
@@ -216,8 +217,10 @@ class EdgeLike:
 
     # --- the links call
 
-    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
-        self.facts, self.ring = facts, ring
+    def on_attached(
+        self, link: LocalLink, told: Attachment | None, ring: memoryview | None
+    ) -> None:
+        self.attachment, self.ring = told, ring
         asyncio.get_running_loop().call_soon(self._connected, self._home)
 
     def on_detached(self, link: LocalLink) -> None:

@@ -4,23 +4,27 @@ and does not answer has `tigerchat_up` 0, and pages somebody. Who looks beside i
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.commands.format import format_local
+from appliance.cores.console.model import Source
 from appliance.drivers.host.federation_file import write_federation
 from appliance.drivers.host.neighbours import neighbours
-from appliance.drivers.host.node_folder import open_node
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
+from appliance.drivers.network.status import StatusServer
 from appliance.formats.federation_site import FederationSite
 from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, encode_settings
 from appliance.formats.site import SITE_FILE
 from appliance.node.catalogue import ROLES
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.console.watch import Watch, sources_of
+from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.roles.wired_site import process_kept, until
 
-NOT_ASKED = {"console", "keeper"}  # the one is who asks, the other has no figures
+NOT_ASKED = {"keeper"}  # it has no figures
 
 
 @pytest.fixture
@@ -49,8 +53,8 @@ def test_who_is_asked_is_who_the_catalogue_starts(folder: Path, federates: bool)
     for chosen in CHOICES:
         (folder / SETTINGS_FILE).write_text(encode_settings(0, **chosen))
         node = open_node(folder)
-        asked = sources_of(node.site, neighbours(folder, node.site))
-        found = {(source.kind, source.number) for source in asked}
+        asked = sources_of(neighbours(folder, node.site), ROLES)
+        found = {(source.kind, source.number) for source, _ in asked}
         run = {
             (row.name, number)
             for row in ROLES
@@ -68,10 +72,10 @@ def test_who_looks_later_knows_since_when_the_console_has_seen_an_alarm(
     """It asks the console before its own first look; nothing else of the node runs."""
     monkeypatch.chdir(folder)
     node = open_node(folder)
-    later = Watch(folder / SITE_FILE, node.site, lambda site: neighbours(folder, site))
+    later = Watch(folder / SITE_FILE, node.site, lambda site: neighbours(folder, site), ROLES)
 
     async def story() -> None:
-        role = ConsoleRole(node, logging.getLogger())
+        role = ConsoleRole(node, logging.getLogger(), ROLES)
         serving = asyncio.create_task(role.serve())
         await until(lambda: role.watch.console.alarms() != ())
         seen = {
@@ -85,3 +89,39 @@ def test_who_looks_later_knows_since_when_the_console_has_seen_an_alarm(
 
     with process_kept(monkeypatch):
         asyncio.run(story())
+
+
+def test_an_answer_that_cannot_be_read_counts_as_none_and_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a process of another version: the console of all the others goes on."""
+    monkeypatch.chdir(folder)
+    node, lines = open_node(folder), list[str]()
+    watch = Watch(
+        folder / SITE_FILE,
+        node.site,
+        lambda site: neighbours(folder, site),
+        ROLES,
+        patience_s=HUNG_S,
+        tell=lines.append,
+    )
+    said: dict[str, Any] = {"acked": "many"}
+
+    async def story() -> None:
+        server = StatusServer(
+            Path(SOCKETS_FOLDER) / "edge-0",
+            cluster=node.site.cluster,
+            number=0,
+            status=lambda: said,
+        )
+        await server.start()
+        for _ in range(2):
+            await watch.poll_beside()
+            assert watch.answers[Source("edge", 0, 0)] is None
+        said["acked"] = 1  # and lacks the rest
+        await watch.poll_beside()
+        await server.close()
+
+    asyncio.run(story())
+    assert len(lines) == 2 and all("node 0: status of edge: " in line for line in lines)
+    assert "edge_down" in {alarm.name for alarm in watch.console.alarms()}

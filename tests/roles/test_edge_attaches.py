@@ -4,11 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
+from appliance.formats.status.replica import LogStanding
+from appliance.formats.status.status import parse
 from appliance.roles.edge.replicas import Local, Place, why_behind
 from tests.cores.edge.world import World
+from tests.statuses import attachment
 
 WELL = {
     "status": "normal",
@@ -34,7 +38,7 @@ WELL = {
 def test_a_replica_serves_reads_with_whole_and_recent_tables_only(
     changed: dict[str, object], why: str
 ) -> None:
-    assert why_behind(WELL | changed) == why
+    assert why_behind(parse(LogStanding, WELL | changed)) == why
 
 
 class Deaf:
@@ -46,15 +50,15 @@ class Deaf:
 
 def attach(world: World, folder: Path, **changed: object) -> None:
     """The replica of this node comes, and says how it is."""
-    facts: dict[str, Any] = {
-        "geometry": "small",
-        "segments_folder": str(folder),
-        "segments_max": 16,
-        "log_seq": len(world.shard.log),
-    }
+    told = replace(
+        attachment(len(world.shard.ring)),
+        **WELL | changed,
+        log_seq=len(world.shard.log),
+        segments_folder=str(folder),
+    )
     place = Place(Deaf(), lambda: None, 0, bytes(16))
     local: Any = Local(place, world.edge, on_status=lambda status: None)
-    local.on_attached(None, {**WELL, **facts, **changed}, world.shard.ring)
+    local.on_attached(None, told, world.shard.ring)
 
 
 def test_a_replica_that_came_is_not_read_before_it_is_well(tmp_path: Path) -> None:

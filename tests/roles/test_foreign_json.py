@@ -64,6 +64,7 @@ from tests.drivers.network.site import TestNode, make_node
 from tests.drivers.network.test_local import Heard
 from tests.patience import HUNG_S, within
 from tests.roles.objects_site import site_of
+from tests.statuses import attachment
 
 DIGITS = b"9" * 3_500  # of a number that is just no longer than the library takes
 VALUES = {
@@ -227,7 +228,7 @@ class Owner:
         self.on_message = on_message
         self.attached, self.detached = asyncio.Event(), asyncio.Event()
 
-    def on_attached(self, link: Any, facts: Any, ring: Any) -> None:
+    def on_attached(self, link: Any, attached: Any, ring: Any) -> None:
         self.attached.set()
 
     def on_batch(self, link: Any) -> None: ...
@@ -242,8 +243,9 @@ async def told_by_replica(text: bytes, on_message: Callable[[Any, Any], None]) -
     counters: Counter[str] = Counter()
     common: dict[str, Any] = {"cluster": CLUSTER, "shard": 0, "message_size_max": 1 << 20}
     common |= {"counters": counters, "drops": Counter()}
-    facts = {"ring_size": 4096}
-    server = LocalServer(Heard(), sender=0, ring_fd=ring_fd, facts=lambda: facts, **common)
+    server = LocalServer(
+        Heard(), sender=0, ring_fd=ring_fd, attachment=lambda: attachment(4096), **common
+    )
     await server.start(Path("shard-0"))
     heard = asyncio.Event()
 

@@ -1,21 +1,24 @@
 """By which time the keeper counts how old a record is."""
 
-from typing import Any
-
 import pytest
+from msgspec.structs import replace
 
 from appliance.drivers.host import clock
+from appliance.formats.status.replica import GroupClock, ReplicaStatus
 from appliance.roles.keeper import time_of
+from tests.statuses import replica_status
 
 DAY_US = 86_400_000_000
 NOW_US = 1_800_000_000_000_000
 
 
-def told(log_us: int, corrected_us: int = 0, error_us: int | None = None) -> dict[str, Any]:
+def told(log_us: int, corrected_us: int = 0, error_us: int | None = None) -> ReplicaStatus:
     """What a primary says; with an error of its own clock there is no agreement."""
-    errors = {} if error_us is None else {"0": 0, "1": error_us}
-    of_clock = {"log_us": log_us, "corrected_us": corrected_us, "errors_us": errors}
-    return {"replica": 1, "clock": {**of_clock, "agreed": error_us is None}}
+    errors = {} if error_us is None else {0: 0, 1: error_us}
+    clock = GroupClock(
+        log_us=log_us, corrected_us=corrected_us, errors_us=errors, agreed=error_us is None
+    )
+    return replace(replica_status(), replica=1, clock=clock)
 
 
 def test_age_counts_by_the_time_of_a_log_that_is_ahead() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from appliance.base.errors import ConfigurationError
-from appliance.cores.console.objects import parse_objects
+from appliance.cores.console.model import told
+from appliance.cores.console.objects import objects_in
 from appliance.drivers.host import service
-from appliance.drivers.host.neighbours import Neighbour
+from appliance.drivers.host.node_folder import KnownNode
 from appliance.formats.object_source import (
     LIVES_MAX,
     is_of_node,
@@ -18,6 +19,8 @@ from appliance.formats.object_source import (
 )
 from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.metadata import MetadataStatus
+from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import Watch
 from appliance.roles.metadata.role import LIFE_FILE, life_of
 from tests.ports import FreePorts
@@ -78,12 +81,10 @@ def test_nodes_that_were_alone_hold_the_same_when_they_are_linked(
             refused = [name for name in site.counters(index) if name.startswith("refused_")]
             assert not refused
         first = site.folders[0]
-        nodes = [Neighbour(i, site.folders[i].path / "sockets", 0, False) for i in range(3)]
-        watch = Watch(first.path / SITE_FILE, first.site, lambda site: nodes)
+        nodes: list[KnownNode] = [site.folders[i] for i in range(3)]
+        watch = Watch(first.path / SITE_FILE, first.site, lambda site: nodes, ROLES)
         await watch.poll_beside()  # as `status` and the console do it
-        lines = parse_objects(
-            raw for source, raw in watch.answers.items() if source.kind == "metadata"
-        )
+        lines = objects_in(said for _, said in told(watch.answers, MetadataStatus))
         assert [(line.node, line.behind, line.refused) for line in lines] == [
             (0, 0, 0),
             (1, 0, 0),

@@ -29,6 +29,7 @@ from appliance.formats.membership import KIND_ADD, KIND_REMOVE, MemberChange
 from appliance.formats.settings import SHIP_FOLDER
 from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.formats.site_view import SiteView
+from appliance.node.catalogue import ROLES
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.edge.addresses import elsewhere
 from appliance.roles.edge.role import EdgeRole
@@ -60,7 +61,7 @@ class Observers:
 
     def __init__(self, site: WiredSite, edge: EdgeRole, shipper: ShipperRole) -> None:
         self.site, self.edge, self.shipper = site, edge, shipper
-        self.console = ConsoleRole(open_node(site.node(0)), logging.getLogger())
+        self.console = ConsoleRole(open_node(site.node(0)), logging.getLogger(), ROLES)
         write_federation(site.node(0), FederationSite("north", "17" * SEED_SIZE, (1, 2)))
         self.carrying = FederationRole(open_node(site.node(0)), logging.getLogger())
 
@@ -146,8 +147,8 @@ async def roles_of(site: WiredSite, *nodes: int) -> dict[str, str]:
 
     def agree() -> bool:
         found = [site.replicas[node].status() for node in nodes]
-        views = {(said["status"], said["epoch"], said["view"]) for said in found}
-        return len(views) == 1 and all(said["status"] == "normal" for said in found)
+        views = {(said.status, said.epoch, said.view) for said in found}
+        return len(views) == 1 and all(said.serves for said in found)
 
     await until(lambda: agree() and "primary" in {role_of(site, node)[1] for node in nodes})
     return {f"node_{node}": role_of(site, node)[1] for node in nodes}
@@ -155,7 +156,7 @@ async def roles_of(site: WiredSite, *nodes: int) -> dict[str, str]:
 
 def role_of(site: WiredSite, node: int) -> tuple[str, str]:
     status = site.replicas[node].status()
-    return status["status"], status["role"]
+    return status.status, status.role
 
 
 def test_edge_shipper_and_console_of_an_old_node_follow_all_changes_of_members(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from appliance.drivers.network.metrics import Said, exposition
 from appliance.formats.client.connection import Ping
 from appliance.formats.client.frame import SUBPROTOCOL_TOKEN, Frame
 from appliance.formats.client.history import SnapshotRequest
@@ -209,8 +208,7 @@ class Conversation:
 
 def figures(site: EdgeSite, name: str) -> dict[tuple[str, ...], float]:
     """A metric of the first edge, by transport, and by reason where it has one."""
-    text = exposition([Said("edge", 0, 0, site.edge_status(0))]).decode()
-    families = text_string_to_metric_families(text)
+    families = text_string_to_metric_families(site.figures(0).decode())
     return {
         tuple(one.labels[label] for label in ("transport", "reason") if label in one.labels): (
             one.value

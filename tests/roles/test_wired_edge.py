@@ -396,13 +396,13 @@ def test_what_a_reader_finds_broken_is_mended_from_a_peer_and_the_reader_gets_it
         edge = await site.start_edge(0)
         await until(lambda: not edge.health())
         wire = await Wire.dial(site, edge)
-        bodies = await written(wire, own.status()["log_seq"])
+        bodies = await written(wire, own.status().log_seq)
         await until(lambda: own._rooms.log_seq == site.replicas[1]._rooms.log_seq)
         volumes = [VolumeReader(site.node(node) / "shard-0") for node in range(2)]
         await until(lambda: volumes[0].read_extent(number) == volumes[1].read_extent(number))
         for place in places:
             flip(site.node(0) / f"shard-0/segments/{number:06d}", place)
-        asked_before = own.status()["sent"].get("request_chunk", 0)
+        asked_before = own.status().sent.get("request_chunk", 0)
         wire.say(SnapshotRequest(room_id=wire.room, from_op=number * 100 + 1, limit=90))
         page = await wire.next(SnapshotChunk, ErrorFrame)
         assert type(page) is SnapshotChunk, page
@@ -410,11 +410,11 @@ def test_what_a_reader_finds_broken_is_mended_from_a_peer_and_the_reader_gets_it
             (op, bodies[op]) for op in range(number * 100 + 1, number * 100 + 1 + 90)
         ]
         told = own.status()
-        assert told["marks"]["segment_reported"] >= 1
-        assert "scrub_found_segment" not in told["marks"], "the reader's word was not needed"
+        assert told.marks["segment_reported"] >= 1
+        assert "scrub_found_segment" not in told.marks, "the reader's word was not needed"
         # each broken piece was asked for once: the reader waits for no second try
-        assert told["sent"]["request_chunk"] - asked_before <= len(places)
-        assert told["received"]["chunk"] == len(places)
+        assert told.sent["request_chunk"] - asked_before <= len(places)
+        assert told.received["chunk"] == len(places)
         await until(lambda: volumes[0].read_extent(number) == volumes[1].read_extent(number))
         await wire.close()
 

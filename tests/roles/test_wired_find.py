@@ -55,7 +55,7 @@ def test_a_message_is_found_by_its_id_by_who_may_read_it(make_site: MakeSite) ->
         edge = await site.start_edge(0)
         await until(lambda: not edge.health())
         wire = await Wire.dial(site, edge)
-        await written(wire, own.status()["log_seq"])
+        await written(wire, own.status().log_seq)
         wire.say(SnapshotRequest(room_id=wire.room, limit=3))
         old = (await wire.next(SnapshotChunk)).messages[2]
         wire.say(SnapshotRequest(room_id=wire.room, limit=1, backward=True))

@@ -30,7 +30,7 @@ LOG = logging.getLogger("tigerchat.wired")
 async def serving(site: WiredSite) -> NodeFolder:
     """The node of a replica that serves."""
     role = await site.start_replica(0)
-    await until(lambda: role.status()["status"] == "normal")
+    await until(lambda: role.status().status == "normal")
     return open_node(site.node(0))
 
 
@@ -90,11 +90,11 @@ def test_what_must_not_be_done_twice_is_said_to_be_uncertain_at_once(make_site: 
 def test_what_no_primary_will_ever_take_is_refused_with_its_reason(make_site: MakeSite) -> None:
     async def story(site: WiredSite) -> None:
         node = await serving(site)
-        before = site.replicas[0].status()["counters"]
+        before = site.replicas[0].status().counters
         async with OperatorSession(node, node.site.shards[0]) as session:
             with pytest.raises(StorageError, match=r"\(invalid_body_size\).*update the older"):
                 await session.ask(OPERATION_NOOP, b"too long", HUNG_S, "nothing")
-        after = site.replicas[0].status()["counters"]
+        after = site.replicas[0].status().counters
         assert after["evicted_invalid_body_size"] == before.get("evicted_invalid_body_size", 0) + 1
 
     make_site(1).run(story)
@@ -150,7 +150,7 @@ def test_acts_are_noted_once_each_though_an_answer_was_lost(
 
     async def story(site: WiredSite) -> None:
         node = await serving(site)
-        before = site.replicas[0].status()["log_seq"]
+        before = site.replicas[0].status().log_seq
         trail = AuditTrail(node, "farm", LOG)
         for number in range(3):
             trail.note({"do": "place", "shard": number}, "")
@@ -158,6 +158,6 @@ def test_acts_are_noted_once_each_though_an_answer_was_lost(
         await until(lambda: trail.told().written == 3)
         task.cancel()
         assert lost == [OK, DUPLICATE, OK, OK]
-        assert site.replicas[0].status()["log_seq"] == before + 3
+        assert site.replicas[0].status().log_seq == before + 3
 
     make_site(1).run(story)

@@ -26,6 +26,8 @@ from appliance.drivers.network.tls import client_context
 from appliance.formats.envelope import COMMIT, PREPARE, Message, make
 from appliance.formats.geometry import HEADER_SIZE, SMALL
 from appliance.formats.site import SITE_FILE
+from appliance.formats.status.replica import ReplicaStatus
+from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import Watch
 from appliance.roles.replica import EXIT_HALTED
 from tests.drivers.nvme.file_calls import watch_files
@@ -50,7 +52,7 @@ def test_a_replica_flushes_what_a_killed_process_wrote_before_it_looks_at_any_of
     async def story(site: WiredSite) -> None:
         calls.clear()
         role = await site.start_replica(0)
-        await until(lambda: role.status()["status"] == "normal")
+        await until(lambda: role.status().status == "normal")
 
     site.run(story)
     before = calls[: [name for name, _ in calls].index("preadv")]
@@ -168,12 +170,12 @@ async def alarms(watch: Watch) -> list[Alarm]:
 
 
 def lied(
-    site: WiredSite, send: Callable[[Liar], int], dropped: Callable[[dict[str, Any]], int]
-) -> tuple[dict[str, Any], list[Alarm]]:
+    site: WiredSite, send: Callable[[Liar], int], dropped: Callable[[ReplicaStatus], int]
+) -> tuple[ReplicaStatus, list[Alarm]]:
     """Status of replica 0 and alarms of its console, once what node 1 sent has been dropped, and a
     second has passed."""
     found: list[Alarm] = []
-    status: dict[str, Any] = {}
+    last: list[ReplicaStatus] = []
 
     async def story(site: WiredSite) -> None:
         role = await site.start_replica(0)
@@ -182,6 +184,7 @@ def lied(
             node.path / SITE_FILE,
             node.site,
             lambda site: neighbours(node.path, site),
+            ROLES,
             patience_s=HUNG_S,
         )
         liar = Liar(site, node=1, target=0)
@@ -192,12 +195,12 @@ def lied(
         await until(lambda: dropped(role.status()) == count)
         due_s = role._beat._due_s
         await until(lambda: role._beat._due_s != due_s)
-        status.update(role.status())
+        last.append(role.status())
         found.extend(await alarms(watch))
         await liar.link.close()
 
     site.run(story)
-    return status, found
+    return last[0], found
 
 
 def test_whose_frames_fail_checks_that_no_honest_peer_fails_is_an_alarm_of_the_console(
@@ -211,9 +214,9 @@ def test_whose_frames_fail_checks_that_no_honest_peer_fails_is_an_alarm_of_the_c
             assert all(liar.link.send(frame) for frame in frames)
         return len(kinds)
 
-    status, found = lied(make_site(2), send, lambda told: sum(told["dropped"].values()))
-    assert status["dropped"] == kinds
-    assert status["suspicious"] == {"node-1": kinds}
+    status, found = lied(make_site(2), send, lambda told: sum(told.dropped.values()))
+    assert status.dropped == kinds
+    assert status.suspicious == {"node-1": kinds}
     (alarm,) = found
     assert alarm.text == "node-1: " + ", ".join(f"{kind} 1" for kind in sorted(kinds))
 
@@ -224,9 +227,9 @@ def test_who_says_what_no_member_says_is_an_alarm_of_the_console(make_site: Make
         return 3
 
     status, found = lied(
-        make_site(2), send, lambda told: told["counters"].get("dropped_impossible_view", 0)
+        make_site(2), send, lambda told: told.counters.get("dropped_impossible_view", 0)
     )
-    assert not status["dropped"], "each frame was good"
-    assert status["suspicious"] == {"node-1": {"impossible_view": 3}}
+    assert not status.dropped, "each frame was good"
+    assert status.suspicious == {"node-1": {"impossible_view": 3}}
     (alarm,) = found
     assert alarm.text == "node-1: impossible_view 3"

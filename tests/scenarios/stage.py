@@ -665,7 +665,7 @@ class Stage:
             out.append(
                 f"  {name}: "
                 + ", ".join(
-                    f"{key} {line[key]}"
+                    f"{key} {getattr(line, key)}"
                     for key in (
                         "status",
                         "role",

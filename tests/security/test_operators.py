@@ -16,8 +16,10 @@ from appliance.drivers.network.metrics import Probes, Said
 from appliance.drivers.network.operator_port import SIGN_IN_SIZE_MAX, secret_in
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.pages import Pages
+from appliance.node.catalogue import ROLES
 from appliance.roles.console.role import ConsoleRole
 from tests.security.formatted import format_one
+from tests.statuses import replica_status
 
 KEY = b"k" * 43
 
@@ -48,7 +50,7 @@ def test_a_secret_counts_only_in_a_short_body_that_says_it_is_json() -> None:
 def test_the_console_keeps_its_secret_under_a_hash_that_is_dear_to_guess(
     node: NodeFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    role = ConsoleRole(node, logging.getLogger("test"))
+    role = ConsoleRole(node, logging.getLogger("test"), ROLES)
     assert "one-time secret" not in capsys.readouterr().out  # before it listens
     role._door.open()
     kept = argon2.extract_parameters(role._door._hash)
@@ -94,7 +96,7 @@ def test_figures_are_for_the_key_and_for_who_is_signed_in(
     heads: dict[str, str], signed_in: bool, status: int
 ) -> None:
     async def said() -> list[Said]:
-        return [Said("replica", 0, 0, {"op": 5})]
+        return [Said("replica", 0, 0, replica_status(op=5))]
 
     probes = Probes(KEY, allowed=lambda _: signed_in, said=said, ready=lambda: True)
     code, body = asyncio.run(status_of(Starlette(routes=probes.routes()), "/metrics", **heads))

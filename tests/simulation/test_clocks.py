@@ -12,6 +12,7 @@ import pytest
 
 from appliance.base.limits import LOG_AHEAD_US_MAX
 from appliance.cores.shipping.plan import period_start
+from appliance.formats.status.replica import GroupClock
 from appliance.simulation import liveness
 from appliance.simulation.clock import EPOCH_US
 from appliance.simulation.options import LITE, Options
@@ -52,16 +53,14 @@ class Times:
             self.world.run_ticks(SECOND_US // TICK_US)
             self.ahead_us_max = max(self.ahead_us_max, *self.ahead_us())
 
-    def clocks(self) -> dict[int, dict]:
+    def clocks(self) -> dict[int, GroupClock]:
         """What each replica that runs tells of its clock."""
         machines = self.world.cluster.machines
-        return {
-            m.index: m.replica.status_report()["clock"] for m in machines if m.replica is not None
-        }
+        return {m.index: m.replica.status_report().clock for m in machines if m.replica is not None}
 
     def ahead_us(self) -> list[int]:
         """By how much the log is ahead, as the alarm `log_ahead` has it."""
-        return [clock["log_ahead_us"] for clock in self.clocks().values()]
+        return [clock.log_ahead_us for clock in self.clocks().values()]
 
     @property
     def primary(self) -> int:
@@ -169,10 +168,10 @@ def test_of_two_clocks_the_right_one_counts_while_the_third_is_down(
     now_us, newest_us, _ = times.now()
     assert abs(newest_us - EPOCH_US - now_us) < 10 * SECOND_US
     told = times.clocks()[times.primary]
-    assert not told["agreed"] and abs(told["errors_us"][wrong] - days * DAY_US) < HOUR_US
+    assert not told.agreed and abs(told.errors_us[wrong] - days * DAY_US) < HOUR_US
     times.world.cluster.start(down)
     times.run(30)
-    assert times.clocks()[times.primary]["agreed"]
+    assert times.clocks()[times.primary].agreed
     times.goes_on(30)
     times.end()
 

@@ -54,7 +54,10 @@ class Whole(FederatedSite):
 
     def alarms(self) -> set[tuple[str, str]]:
         watch = Watch(
-            self.folder / SITE_FILE, self.site, lambda site: neighbours(self.place(0), site)
+            self.folder / SITE_FILE,
+            self.site,
+            lambda site: neighbours(self.place(0), site),
+            ROLES,
         )
         watch.poll()
         return {(alarm.name, alarm.subject) for alarm in watch.console.alarms()}

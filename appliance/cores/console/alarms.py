@@ -37,8 +37,9 @@ from appliance.base.limits import LOG_AHEAD_US_MAX
 from appliance.base.printable import counted
 from appliance.cores.console.cells import duration
 from appliance.cores.console.disks import troubles
-from appliance.cores.console.figures import NORMAL, Replica, furthest
+from appliance.cores.console.figures import Replica, furthest
 from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
+from appliance.formats.status.replica import NORMAL
 
 LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
 WRITES_JUDGED_MIN = 200  # of fewer, a p99 says nothing

@@ -1,10 +1,10 @@
 """The health of disks: what their controllers count, and what of it is trouble."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from appliance.formats.nvme_health import WARNINGS, Health
+from appliance.formats.status.replica import VolumeStatus
 
 WORN_PERCENT = 90  # of its expected life: order another one
 
@@ -20,18 +20,12 @@ class Disk:
     untold: tuple[tuple[str, str], ...] = ()
 
 
-def parse_disk(volume: Mapping[str, Any]) -> Disk:
-    """Of a replica's `volume`. TypeError, KeyError where the shape is another one."""
-    raw = volume.get("health", {})
-    health = {
-        name: Health(**{**of, "warnings": tuple(of["warnings"])})
-        for name, of in raw.get("disks", {}).items()
-    }
+def disk_of(volume: VolumeStatus) -> Disk:
     return Disk(
-        alarm=volume["alarm"] or "",
-        device=str(volume.get("device", "")),
-        health=tuple(sorted(health.items())),
-        untold=tuple(sorted(raw.get("untold", {}).items())),
+        alarm=volume.alarm or "",
+        device=volume.device,
+        health=tuple(sorted(volume.health.disks.items())),
+        untold=tuple(sorted(volume.health.untold.items())),
     )
 
 

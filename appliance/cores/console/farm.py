@@ -2,14 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec import UNSET
 
-from appliance.base.errors import FormatError
 from appliance.base.printable import counted
 from appliance.formats.status.farm import FarmStatus
-from appliance.formats.status.status import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +33,14 @@ class Farm:
     second_leaders: int = 0  # how often a member here heard another leader of the same term
 
 
-def parse_farm(answers: Iterable[dict[str, Any] | None]) -> Farm | None:
-    """The farm as `farm_in` knows it; FormatError names what is missing in an answer."""
-    return farm_in(parse(FarmStatus, raw) for raw in answers if raw is not None)
-
-
 def farm_in(statuses: Iterable[FarmStatus]) -> Farm | None:
-    """The farm, as its leader knows it if that is here; None: no member is.
-
-    FormatError: the one that knows most has no view of it.
-    """
-    found = [status for status in statuses if not status.out]
-    if not found:
+    """The farm, as its leader knows it if that is here; None: no member is."""
+    told = [(status, status.view) for status in statuses if not status.out]
+    viewed = [(status, view) for status, view in told if view is not UNSET]
+    if not viewed:
         return None
-    status = max(found, key=lambda each: (each.term, each.role == "leader", each.commit))
-    view = status.view
-    if view is UNSET:
-        raise FormatError("status of farm: a member tells no `view`")
+    status, view = max(viewed, key=lambda each: _newness(each[0]))
+    found = [status for status, _ in viewed]
     ages = {posted.id: posted.age_ms for posted in view.documents}
     return Farm(
         leader=status.leader,
@@ -68,6 +56,11 @@ def farm_in(statuses: Iterable[FarmStatus]) -> Farm | None:
         expired_ms=min(each.directory.expired_ms for each in found),
         second_leaders=sum(each.counts.get("second_leader_of_term", 0) for each in found),
     )
+
+
+def _newness(status: FarmStatus) -> tuple[int, bool, int]:
+    """Of two members the greater one knows more."""
+    return status.term, status.role == "leader", status.commit
 
 
 def words_of(score: tuple[int, int, int, int, int] | None) -> str:

@@ -1,12 +1,10 @@
 """What the federation of the nodes on this machine says: other sites, links to them, what waits."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from appliance.formats.status.federation import FederationStatus, SharedRoomStatus
-from appliance.formats.status.status import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +39,7 @@ class FederationLine:
     errors: tuple[str, ...]  # why shards do not carry as they should
 
 
-def parse_federation(answers: Iterable[dict[str, Any] | None]) -> tuple[FederationLine, ...]:
-    """Of each node that answers. FormatError names what is missing."""
-    return tuple(federation_in(parse(FederationStatus, raw)) for raw in answers if raw is not None)
-
-
-def federation_in(status: FederationStatus) -> FederationLine:
+def federation_of(status: FederationStatus) -> FederationLine:
     shards = status.shards
     rooms = [room for shard in shards if shard.carries for room in shard.rooms]
     dropped = Counter(status.dropped)

@@ -1,20 +1,15 @@
-"""What a replica and an edge say of themselves: the parts of their answers that are used here."""
+"""What a replica and an edge say of themselves: the parts of their statuses that are used here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec import UNSET
 
-from appliance.base.errors import FormatError
-from appliance.base.limits import TICK_MS
-from appliance.cores.console.disks import Disk, parse_disk
+from appliance.cores.console.disks import Disk, disk_of
 from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.replica import GroupClock, GroupSpace, ReplicaStatus, VolumeStatus
 from appliance.formats.status.shipper import ShipperStatus
-from appliance.formats.status.status import parse
 from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
-
-NORMAL = "normal"  # the status of a replica that serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +91,8 @@ class Process:
     halt_since_ms: int
     silent_ms: int
     placed: "Placed | None" = None  # None: it has ended, or is not known
+    answers: bool | None = None  # None: it is not asked how it is
+    rss: int = 0  # bytes; 0: it does not tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,90 +134,82 @@ class Edge:
     transports: tuple[Transport, ...]  # those by which anything came
 
 
-def parse_replica(raw: dict[str, Any]) -> Replica:
-    """The figures in a replica's answer; FormatError names what is missing."""
-    try:
-        journal, process = raw["volume"]["journal"], raw["process"]
-        return Replica(
-            status=raw["status"],
-            role=raw["role"],
-            view=raw["view"],
-            op=raw["op"],
-            commit_min=raw["commit_min"],
-            commit_max=raw["commit_max"],
-            checkpoint=raw["checkpoint"],
-            log_seq=raw["log_seq"],
-            dirty=raw["dirty"],
-            faulty=raw["faulty"],
-            syncing=_is_syncing(raw),
-            halted=": ".join(str(part) for part in raw["halted"] or ()),
-            peers=tuple(
-                _peer(index, peer, raw.get("tick_ms", TICK_MS))
-                for index, peer in sorted(raw["peers"].items())
-            ),
-            write_p50_us=journal["p50_us"],
-            write_p99_us=journal["p99_us"],
-            writes=journal.get("recent", journal["count"]),
-            disk=parse_disk(raw["volume"]),
-            extents=raw["volume"]["extents"],
-            extents_max=raw["volume"]["extents_max"],
-            connections=raw["connections"] + raw["edges"],
-            cpu_percent=process["cpu_percent"],
-            rss=process["rss"],
-            stale_ms=int(raw.get("stale_ms", 0)),
-            clocks=_clocks(raw.get("clock", {})),
-            refused="; ".join(str(why) for why in raw.get("refused", {}).values()),
-            suspicious="; ".join(
-                f"{name}: " + ", ".join(f"{why} {count}" for why, count in sorted(of.items()))
-                for name, of in sorted(raw.get("suspicious", {}).items())
-            ),
-            space=_space(raw["volume"], raw.get("space", {})),
-            ship_late_s=float(raw.get("shipping", {}).get("late_s", 0)),
-            ship_late_s_max=float(raw.get("shipping", {}).get("late_s_max", 0)),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"status of a replica: {error!r}") from error
+def replica_of(status: ReplicaStatus) -> Replica:
+    journal = status.volume.journal
+    return Replica(
+        status=status.status,
+        role=status.role,
+        view=status.view,
+        op=status.op,
+        commit_min=status.commit_min,
+        commit_max=status.commit_max,
+        checkpoint=status.checkpoint,
+        log_seq=status.log_seq,
+        dirty=status.dirty,
+        faulty=status.faulty,
+        syncing=_is_syncing(status),
+        halted=": ".join(status.halted or ()),
+        peers=tuple(
+            Peer(
+                replica=index,
+                view=peer.view,
+                commit_min=peer.commit_min,
+                checkpoint=peer.checkpoint,
+                silent_ms=peer.silent_ticks * status.tick_ms,
+            )
+            for index, peer in sorted(status.peers.items())
+        ),
+        write_p50_us=journal.p50_us,
+        write_p99_us=journal.p99_us,
+        writes=journal.count if journal.recent is UNSET else journal.recent,
+        disk=disk_of(status.volume),
+        extents=status.volume.extents,
+        extents_max=status.volume.extents_max,
+        connections=status.connections + status.edges,
+        cpu_percent=status.process.cpu_percent,
+        rss=status.process.rss,
+        stale_ms=status.stale_ms,
+        clocks=_clocks(status.clock),
+        refused="; ".join(status.refused.values()),
+        suspicious="; ".join(
+            f"{name}: " + ", ".join(f"{why} {count}" for why, count in sorted(of.items()))
+            for name, of in sorted(status.suspicious.items())
+        ),
+        space=_space(status.volume, status.space),
+        ship_late_s=status.shipping.late_s,
+        ship_late_s_max=status.shipping.late_s_max,
+    )
 
 
-def _space(volume: dict[str, Any], group: dict[str, Any]) -> Space:
+def _space(volume: VolumeStatus, group: GroupSpace) -> Space:
     return Space(
-        disk_free=int(volume.get("disk_free", 0)),
-        disk_size=int(volume.get("disk_size", 0)),
-        extent_size=int(volume.get("extent_size", 0)),
-        short=bool(group.get("short", False)),
-        sparing=bool(group.get("sparing", False)),
-        days_left=volume.get("days_left"),
+        disk_free=volume.disk_free,
+        disk_size=volume.disk_size,
+        extent_size=volume.extent_size,
+        short=group.short,
+        sparing=group.sparing,
+        days_left=volume.days_left,
     )
 
 
-def _clocks(raw: dict[str, Any]) -> Clocks:
-    errors = sorted(raw.get("errors_us", {}).items())
+def _clocks(clock: GroupClock) -> Clocks:
+    errors = sorted(clock.errors_us.items())
     return Clocks(
-        tuple((int(index), error_us // 1000) for index, error_us in errors),
-        bool(raw.get("agreed", True)),
-        int(raw.get("log_ahead_us", 0)) // 1000,
+        tuple((index, error_us // 1000) for index, error_us in errors),
+        clock.agreed,
+        clock.log_ahead_us // 1000,
     )
 
 
-def _is_syncing(raw: dict[str, Any]) -> bool:
+def _is_syncing(status: ReplicaStatus) -> bool:
     """Whether the replica lacks a part of the state that it adopts. The range of ops that it
     skipped is remembered until the next checkpoint, long after all is there."""
-    here, total = raw.get("synced", (0, 0))
-    return not raw["state_ready"] or here < total
+    here, total = status.synced
+    return not status.state_ready or here < total
 
 
-def _peer(index: str, raw: dict[str, Any], tick_ms: int) -> Peer:
-    return Peer(
-        replica=int(index),
-        view=raw["view"],
-        commit_min=raw["commit_min"],
-        checkpoint=raw["checkpoint"],
-        silent_ms=raw["silent_ticks"] * tick_ms,
-    )
-
-
-def parse_supervisor(raw: dict[str, Any]) -> dict[str, Process]:
-    """The processes of a node by name; FormatError names what is missing."""
+def processes_in(status: SupervisorStatus) -> dict[str, Process]:
+    """The processes of a node by name."""
     return {
         child.name: Process(
             child.pid,
@@ -230,7 +219,7 @@ def parse_supervisor(raw: dict[str, Any]) -> dict[str, Process]:
             child.silent_ms,
             _placed(child),
         )
-        for child in parse(SupervisorStatus, raw).children
+        for child in status.children
     }
 
 
@@ -243,9 +232,9 @@ class Machine:
     differences: tuple[str, ...]
 
 
-def parse_machine(node: int, raw: dict[str, Any]) -> Machine | None:
+def machine_of(node: int, status: SupervisorStatus) -> Machine | None:
     """None from a supervisor that compared nothing, as that of a local site."""
-    machine = parse(SupervisorStatus, raw).machine
+    machine = status.machine
     if machine is None:
         return None
     return Machine(node, machine.profile, tuple(machine.differences))
@@ -279,12 +268,8 @@ class Shipper:
     hole: str = ""  # what of the past its target lacks, in words
 
 
-def parse_shipper(raw: dict[str, Any]) -> list[Shipper]:
-    """One for each shard that it reads; FormatError names what is missing."""
-    return shippers_in(parse(ShipperStatus, raw))
-
-
 def shippers_in(status: ShipperStatus) -> list[Shipper]:
+    """One for each shard that it reads."""
     return [
         Shipper(
             node=status.node,
@@ -311,9 +296,7 @@ def furthest(shippers: Iterable[Shipper]) -> dict[int, Shipper]:
     return found
 
 
-def parse_edge(raw: dict[str, Any]) -> Edge:
-    """The figures in an edge's answer; FormatError names what is missing."""
-    status = parse(EdgeStatus, raw)
+def edge_of(status: EdgeStatus) -> Edge:
     return Edge(
         connections=status.connections,
         subscriptions=status.subscriptions,

@@ -1,29 +1,38 @@
 """One look at a site: every process that answered, every member that others speak of, and what the
 last look lets us say about rates."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from appliance.cores.console.farm import Farm, parse_farm
-from appliance.cores.console.federation import FederationLine, parse_federation
+from msgspec.structs import replace as replaced
+
+from appliance.cores.console.farm import Farm, farm_in
+from appliance.cores.console.federation import FederationLine, federation_of
 from appliance.cores.console.figures import (
-    NORMAL,
     Edge,
     Machine,
     Peer,
     Process,
     Replica,
     Shipper,
-    parse_edge,
-    parse_machine,
-    parse_replica,
-    parse_shipper,
-    parse_supervisor,
+    edge_of,
+    machine_of,
+    processes_in,
+    replica_of,
+    shippers_in,
 )
-from appliance.cores.console.objects import ObjectsLine, parse_objects
+from appliance.cores.console.objects import ObjectsLine, objects_in
 from appliance.formats.site import Site
 from appliance.formats.site_view import UNDESCRIBED, Group, SiteView, Standing, configuration_in
+from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.farm import FarmStatus
+from appliance.formats.status.federation import FederationStatus
+from appliance.formats.status.metadata import MetadataStatus
+from appliance.formats.status.replica import NORMAL, ReplicaStatus
+from appliance.formats.status.shipper import ShipperStatus
+from appliance.formats.status.status import Status
+from appliance.formats.status.supervisor import SupervisorStatus
 
 SILENT_MS_MAX = 1500  # a member not heard of for longer is called silent
 CLOCK_JUMP_MS_MIN = 500  # a clock that is set by more than this, at once, has jumped
@@ -32,15 +41,22 @@ CLOCK_JUMP_KEPT_MS = 600_000  # and that is told for so long
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A process that is asked for its status: `kind` is "replica", "edge", "supervisor",
-    "shipper", "farm", "federation" or "metadata", which is the objects."""
+    """A process that is asked for its status; `kind` as in that."""
 
     kind: str
     node: int
     number: int  # of the shard, or of the edge on its node; 0 of the others
 
 
-Answers = Mapping[Source, dict[str, Any] | None]
+Answers = Mapping[Source, Status | None]
+Told = TypeVar("Told", bound=Status)
+
+
+def told(answers: Answers, kind: type[Told]) -> Iterator[tuple[Source, Told]]:
+    """What processes of that kind said, in the order of node and number."""
+    for source in sorted(answers):
+        if isinstance(status := answers[source], kind):
+            yield source, status
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +178,8 @@ class Clock:
 
 def learned(view: SiteView, answers: Answers) -> SiteView:
     """The view with what replicas report of their groups."""
-    for source, raw in answers.items():
-        if source.kind == "replica" and raw is not None:
-            view = view.learned(source.number, configuration_in(raw))
+    for source, status in told(answers, ReplicaStatus):
+        view = view.learned(source.number, configuration_in(status))
     return view
 
 
@@ -179,7 +194,7 @@ def look(
             source, answers[source], processes, rates, now_ms, removed=source.node in view.outside
         )
         for source in sorted(answers)
-        if source.kind == "edge"
+        if source.kind == EdgeStatus.kind
     )
     counts = {("shard", shard.number, 0): shard.records for shard in shards if shard.records}
     counts |= {("edge", edge.node, edge.number): edge.own.acked for edge in edges if edge.own}
@@ -191,25 +206,19 @@ def look(
         shards=shards,
         edges=edges,
         shippers=tuple(
-            shipper
-            for source in sorted(answers)
-            if source.kind == "shipper" and (raw := answers[source]) is not None
-            for shipper in parse_shipper(raw)
+            shipper for _, status in told(answers, ShipperStatus) for shipper in shippers_in(status)
         ),
         clock=clock.on_look(now_ms, wall_ms),
-        farm=parse_farm(raw for source, raw in answers.items() if source.kind == "farm"),
-        has_farm=any(source.kind == "farm" for source in answers),
+        farm=farm_in(status for _, status in told(answers, FarmStatus)),
+        has_farm=any(source.kind == FarmStatus.kind for source in answers),
         processes=tuple((node, name, kept) for (node, name), kept in sorted(processes.items())),
         machines=tuple(
             machine
-            for source in sorted(answers)
-            if source.kind == "supervisor" and (raw := answers[source]) is not None
-            if (machine := parse_machine(source.node, raw)) is not None
+            for source, status in told(answers, SupervisorStatus)
+            if (machine := machine_of(source.node, status)) is not None
         ),
-        objects=parse_objects(raw for source, raw in answers.items() if source.kind == "metadata"),
-        federation=parse_federation(
-            raw for source, raw in answers.items() if source.kind == "federation"
-        ),
+        objects=objects_in(status for _, status in told(answers, MetadataStatus)),
+        federation=tuple(federation_of(status) for _, status in told(answers, FederationStatus)),
     )
 
 
@@ -217,25 +226,31 @@ Processes = dict[tuple[int, str], Process]  # by node and name
 
 
 def _processes(answers: Answers) -> Processes:
-    """What the supervisors of this machine keep."""
-    return {
+    """What the supervisors of this machine keep, and whether it answers."""
+    found = {
         (source.node, name): process
-        for source, raw in answers.items()
-        if source.kind == "supervisor" and raw is not None
-        for name, process in parse_supervisor(raw).items()
+        for source, status in told(answers, SupervisorStatus)
+        for name, process in processes_in(status).items()
     }
+    for source, own in answers.items():
+        for name in (source.kind, f"{source.kind}-{source.number}"):
+            if (kept := found.get((source.node, name))) is not None:
+                found[source.node, name] = replace(
+                    kept, answers=own is not None, rss=0 if own is None else own.process.rss
+                )
+    return found
 
 
 def _edge(
     source: Source,
-    raw: dict[str, Any] | None,
+    status: Status | None,
     processes: Processes,
     rates: Rates,
     now_ms: int,
     *,
     removed: bool,
 ) -> EdgeLine:
-    own = None if raw is None else parse_edge(raw)
+    own = edge_of(status) if isinstance(status, EdgeStatus) else None
     acked = None if own is None else own.acked
     rate = rates.rate(("edge", source.node, source.number), acked, now_ms)
     return EdgeLine(
@@ -244,28 +259,31 @@ def _edge(
         own=own,
         acked_per_s=rate,
         removed=removed,
-        process=processes.get((source.node, f"edge-{source.number}")),
+        process=processes.get((source.node, f"{source.kind}-{source.number}")),
     )
 
 
-def _placed(group: Group, raw: dict[str, Any]) -> dict[str, Any]:
-    """An answer that names members as the site file does, not by their index in the group."""
-    own = configuration_in(raw)
+def _placed(group: Group, status: ReplicaStatus) -> ReplicaStatus:
+    """One that names members as the site file does, not by their index in the group."""
+    own = configuration_in(status)
     if own is None:
-        return raw
+        return status
     members = Group(group.shard, own).members
-    of_clock = raw.get("clock", {})
-    errors_us = _by_position(members, of_clock.get("errors_us", {}))
-    return raw | {
-        "peers": _by_position(members, raw["peers"]),
-        "clock": of_clock | {"errors_us": errors_us},
-    }
+    errors_us = _by_position(members, status.clock.errors_us)
+    return replaced(
+        status,
+        peers=_by_position(members, status.peers),
+        clock=replaced(status.clock, errors_us=errors_us),
+    )
 
 
-def _by_position(members: tuple[int, ...], by_index: Mapping[str, Any]) -> dict[str, Any]:
+Figure = TypeVar("Figure")
+
+
+def _by_position(members: tuple[int, ...], by_index: Mapping[int, Figure]) -> dict[int, Figure]:
     """Without what is said of members that the site file does not describe."""
-    found = ((members[int(index)], value) for index, value in by_index.items())
-    return {str(position): value for position, value in found if position != UNDESCRIBED}
+    found = ((members[index], figure) for index, figure in by_index.items())
+    return {position: figure for position, figure in found if position != UNDESCRIBED}
 
 
 def _shard(
@@ -275,11 +293,11 @@ def _shard(
     own: dict[int, Replica] = {}
     views = [0]
     for index, node in enumerate(shard.members):
-        raw = answers.get(Source("replica", node, shard.number))
-        if raw is not None:
-            own[index] = parse_replica(_placed(group, raw))
-            if raw.get("epoch", 0) == group.epoch:
-                views.append(own[index].view)
+        status = answers.get(Source(ReplicaStatus.kind, node, shard.number))
+        if isinstance(status, ReplicaStatus):
+            own[index] = replica_of(_placed(group, status))
+            if status.epoch == group.epoch:
+                views.append(status.view)
     members = tuple(
         _member(group, index, own, answers, processes) for index in range(len(shard.members))
     )
@@ -327,9 +345,9 @@ def _member(
         index=index,
         node=node,
         standby=standing is Standing.STANDBY,
-        asked=Source("replica", node, shard.number) in answers,
+        asked=Source(ReplicaStatus.kind, node, shard.number) in answers,
         own=own.get(index),
         seen=min(views, key=lambda peer: peer.silent_ms, default=None),
         removed=standing is Standing.OUTSIDE,
-        process=processes.get((node, f"replica-{shard.number}")),
+        process=processes.get((node, f"{ReplicaStatus.kind}-{shard.number}")),
     )

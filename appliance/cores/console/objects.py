@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from appliance.base.errors import FormatError, IdOutOfBounds, TextRefused
 from appliance.formats.status.metadata import MetadataStatus
-from appliance.formats.status.status import parse
 from appliance.formats.toytlv.ids import parse_id
 
 _REFUSED = "refused_"  # what the counters of refused packets begin with
@@ -27,9 +25,9 @@ class ObjectsLine:
     alarm: str  # why edits are refused; empty while they are taken
 
 
-def parse_objects(answers: Iterable[dict[str, Any] | None]) -> tuple[ObjectsLine, ...]:
-    """Of each node that answers. FormatError names what is missing."""
-    found = [parse(MetadataStatus, raw) for raw in answers if raw is not None]
+def objects_in(statuses: Iterable[MetadataStatus]) -> tuple[ObjectsLine, ...]:
+    """Of each node that answers. FormatError for a version vector that is none."""
+    found = list(statuses)
     seen = [_progress(status) for status in found]
     newest: dict[int, int] = {}
     for vector in seen:

@@ -16,7 +16,7 @@ from appliance.cores.console.cells import (
     latency,
     size,
 )
-from appliance.cores.console.figures import NORMAL, Process
+from appliance.cores.console.figures import Process
 from appliance.cores.console.model import EdgeLine, Look, Member, ShardLine
 from appliance.cores.console.wider_tables import (
     disk_table,
@@ -26,6 +26,7 @@ from appliance.cores.console.wider_tables import (
     objects_table,
     transport_table,
 )
+from appliance.formats.status.replica import BACKUP, NORMAL, PRIMARY, STANDBY
 
 
 def shard_table(look: Look) -> Table:
@@ -85,7 +86,7 @@ def _replica_row(look: Look, shard: ShardLine, member: Member) -> tuple[Cell, ..
     if member.own is None:
         return head + (_row_elsewhere(shard, member) if not member.asked else _row_down(member))
     own, lag = member.own, shard.lag(member)
-    role = "standby" if member.standby else own.role if own.status == NORMAL else NOTHING
+    role = STANDBY if member.standby else own.role if own.status == NORMAL else NOTHING
     tone = GOOD if own.status == NORMAL else WARN
     status = (
         Cell(f"halted: {own.halted}", BAD)
@@ -134,7 +135,7 @@ def _row_elsewhere(shard: ShardLine, member: Member) -> tuple[Cell, ...]:
     if member.seen is None or not member.normal:
         return (unknown, Cell("silent", WARN), *(unknown for _ in REPLICA_COLUMNS[5:]))
     primary = shard.primary is member
-    role = "standby" if member.standby else "primary" if primary else "backup"
+    role = STANDBY if member.standby else PRIMARY if primary else BACKUP
     return (
         Cell(role),
         Cell("heard by peers", FAINT),
@@ -190,17 +191,34 @@ def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
     )
 
 
-PROCESS_COLUMNS = ("process of", "name", "process", "cores", "scheduling", "memory", "core dumps")
+PROCESS_COLUMNS = (
+    "process of",
+    "name",
+    "process",
+    "answers",
+    "resident",
+    "cores",
+    "scheduling",
+    "memory",
+    "core dumps",
+)
 
 
 def process_table(look: Look) -> Table:
-    """How the kernel has each process of this machine's nodes; what it refused is said."""
+    """Whether each process of this machine's nodes answers, and how the kernel has it; what that
+    refused is said."""
     rows = []
     for node, name, kept in look.processes:
-        head = (Cell(node_name(look, node)), Cell(name), _process(kept))
+        head = (
+            Cell(node_name(look, node)),
+            Cell(name),
+            _process(kept),
+            _answers(kept),
+            Cell(size(kept.rss)) if kept.rss else Cell(NOTHING, FAINT),
+        )
         placed = kept.placed
         if placed is None:
-            rows.append((*head, *(Cell(NOTHING, FAINT) for _ in PROCESS_COLUMNS[3:])))
+            rows.append((*head, *(Cell(NOTHING, FAINT) for _ in PROCESS_COLUMNS[5:])))
             continue
         refused = dict(placed.refused)
         locked = "locked" if placed.locked_bytes else "not locked"
@@ -214,7 +232,13 @@ def process_table(look: Look) -> Table:
                 _tuned(dumps, refused.get("core_dumps")),
             )
         )
-    return Table("Processes", PROCESS_COLUMNS, (2,), tuple(rows))
+    return Table("Processes", PROCESS_COLUMNS, (2, 4), tuple(rows))
+
+
+def _answers(process: Process) -> Cell:
+    if process.answers is None:
+        return Cell(NOTHING, FAINT)  # it is not asked
+    return Cell("yes", GOOD) if process.answers else Cell("no", BAD)
 
 
 def _tuned(is_now: str, refused: str | None) -> Cell:

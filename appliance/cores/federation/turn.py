@@ -7,9 +7,9 @@ claim in the log decides, and whom a newer claim has ended waits before it claim
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from appliance.formats.site import Shard
+from appliance.formats.status.replica import ReplicaStatus
 
 NOBODY = -1
 SILENT_MS_MAX = 3_000  # since the primary last heard the chosen node's replica
@@ -29,17 +29,17 @@ class Turn:
         self._lost_ms: int | None = None  # when a newer claim ended ours
         self._waits_ms: int | None = None  # since when the chosen node is to claim, and has not
 
-    def is_ours(self, status: Mapping[str, Any], generation: int, now_ms: int) -> bool:
+    def is_ours(self, status: ReplicaStatus, generation: int, now_ms: int) -> bool:
         """Whether this node is to carry, or to go on; `generation` of its claim, 0 for none."""
-        carrying = status["carrying"]
-        if carrying["generation"] > generation > 0:
+        carrying = status.carrying
+        if carrying.generation > generation > 0:
             self._lost_ms = now_ms
             return False
-        if status["status"] != "normal":
+        if not status.serves:
             return False
-        is_primary: bool = status["role"] == "primary"
+        is_primary = status.is_serving_primary
         slot = self._slot(status)
-        heeds = carrying["generation"] > 0 and carrying["node"] == self.chosen
+        heeds = carrying.generation > 0 and carrying.node == self.chosen
         if slot is None or heeds or not is_primary or self._waits_ms is None:
             self._waits_ms = now_ms
         if slot is None:
@@ -50,12 +50,12 @@ class Turn:
             return is_primary or self._lost_ms is None or now_ms - self._lost_ms >= PATIENCE_MS
         if not is_primary:
             return False
-        silent_ms: int = status["peers"][str(slot)]["silent_ticks"] * status["tick_ms"]
+        silent_ms = status.peers[slot].silent_ticks * status.tick_ms
         return silent_ms > SILENT_MS_MAX or now_ms - self._waits_ms >= PATIENCE_MS
 
-    def _slot(self, status: Mapping[str, Any]) -> int | None:
+    def _slot(self, status: ReplicaStatus) -> int | None:
         """Where the chosen node's replica stands among those that vote; None: it does not."""
-        voters = status["members"][: status["replica_count"]]
+        voters = status.members[: status.replica_count]
         found = [slot for slot, name in enumerate(voters) if self.nodes.get(name) == self.chosen]
         return found[0] if found else None
 

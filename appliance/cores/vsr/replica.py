@@ -39,6 +39,7 @@ from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
 from appliance.formats.group import Configuration
 from appliance.formats.lives import FLAG_UNVOUCHED
+from appliance.formats.status.replica import MemberState
 
 # passes over all rules after one event; the next event goes on
 SETTLE_ROUNDS_MAX = 8
@@ -283,9 +284,8 @@ class Replica(Member):
             reported.on_report(self, number)
             self.settle()
 
-    def status_report(self) -> dict:
-        """Plain values for the console."""
-        return report.state(self) | {"counters": dict(self.counters)}
+    def status_report(self) -> MemberState:
+        return report.state(self)
 
     # --- what follows
 

@@ -1,87 +1,89 @@
-"""What a member tells of itself: plain values for the console and for a failure report."""
+"""What a member tells of itself: for its status, and for a failure report."""
 
 from typing import Any
 
 from appliance.base.limits import QUORUM_SILENT_MS_MAX, REPLICA_BEHIND_OPS, TICK_MS
 from appliance.cores.vsr import space
 from appliance.cores.vsr.member import Member
+from appliance.formats.status.replica import (
+    BACKUP,
+    PRIMARY,
+    REMOVED,
+    STANDBY,
+    GroupClock,
+    GroupSpace,
+    MemberState,
+    PeerState,
+)
 
-_STANDING = ("status", "state_ready", "commit_min", "commit_max")
 
-
-def state(member: Member) -> dict[str, Any]:
-    """Where the member stands, as JSON knows values; counts of records and ticks."""
-    role = "standby" if member.is_standby else "primary" if member.is_primary else "backup"
+def state(member: Member) -> MemberState:
+    """Where the member stands."""
+    role = STANDBY if member.is_standby else PRIMARY if member.is_primary else BACKUP
     if member.index < 0:
-        role = "removed"
+        role = REMOVED
     old = member.members_old
-    return {
-        "status": member.status.name.lower(),
-        "role": role,
-        "replica": member.index,
-        "epoch": member.epoch,
-        "members": [replica_id.hex() for replica_id in member.members],
-        "replica_count": member.replica_count,
-        "members_op": member.configuration.op,
-        "members_old": [replica_id.hex() for replica_id in old.members] if old else [],
-        "view": member.view,
-        "log_view": member.log_view,
-        "op": member.op,
-        "commit_min": member.commit_min,
-        "commit_max": member.commit_max,
-        "checkpoint": member.checkpoint_op if member.checkpoint is not None else 0,
-        "dirty": member.journal.dirty_count,
-        "faulty": member.journal.faulty_count,
-        "log_seq": member.state_machine.log_seq,
-        "state_ready": member.state_ready,
-        "synced": list(_synced(member)),
-        "sync": [member.sync_op_min, member.sync_op_max, member.sync_log_seq],
-        "quorum_silent_ticks": _quorum_silent(member),
-        "clients": len(member.sessions.entries),
-        "halted": list(member.halted) if member.halted else None,
-        "refused": {replica_id.hex(): why.reason for replica_id, why in member.refused.items()},
-        "suspicions": {
-            replica_id.hex(): dict(why) for replica_id, why in member.suspicions.items()
-        },
-        "space": {
-            "short": member.index >= 0 and member.peers[member.index].space_short,
-            "short_replicas": [i for i, peer in enumerate(member.peers) if peer.space_short],
-            "sparing": member.replica_count > 0 and space.is_scarce(member),
-        },
-        "clock": {
-            "agreed": member.clock.disagreement is None,
-            "round_trips_us": dict(member.clock.round_trips_us),
-            "errors_us": member.clock.errors(member.monotonic_ns, member.timestamp_last),
-            "log_us": _log_us(member),
-            "corrected_us": member.state_machine.ahead_us,
-            "log_ahead_us": max(
+    clock = member.clock
+    return MemberState(
+        status=member.status.name.lower(),
+        role=role,
+        replica=member.index,
+        epoch=member.epoch,
+        members=[replica_id.hex() for replica_id in member.members],
+        replica_count=member.replica_count,
+        members_op=member.configuration.op,
+        members_old=[replica_id.hex() for replica_id in old.members] if old else [],
+        view=member.view,
+        log_view=member.log_view,
+        op=member.op,
+        commit_min=member.commit_min,
+        commit_max=member.commit_max,
+        checkpoint=member.checkpoint_op if member.checkpoint is not None else 0,
+        dirty=member.journal.dirty_count,
+        faulty=member.journal.faulty_count,
+        log_seq=member.state_machine.log_seq,
+        state_ready=member.state_ready,
+        synced=_synced(member),
+        sync=(member.sync_op_min, member.sync_op_max, member.sync_log_seq),
+        quorum_silent_ticks=_quorum_silent(member),
+        clients=len(member.sessions.entries),
+        halted=member.halted,
+        refused={replica_id.hex(): why.reason for replica_id, why in member.refused.items()},
+        suspicions={replica_id.hex(): dict(why) for replica_id, why in member.suspicions.items()},
+        space=GroupSpace(
+            short=member.index >= 0 and member.peers[member.index].space_short,
+            short_replicas=[i for i, peer in enumerate(member.peers) if peer.space_short],
+            sparing=member.replica_count > 0 and space.is_scarce(member),
+        ),
+        clock=GroupClock(
+            agreed=clock.disagreement is None,
+            round_trips_us=dict(clock.round_trips_us),
+            errors_us=clock.errors(member.monotonic_ns, member.timestamp_last),
+            log_us=_log_us(member),
+            corrected_us=member.state_machine.ahead_us,
+            log_ahead_us=max(
                 0, _log_us(member) - member.state_machine.ahead_us - _clock_us(member)
             ),
-        },
-        "told": {replica_id.hex(): list(told) for replica_id, told in member.told.items()},
-        "peers": {
-            i: {
-                "view": peer.view,
-                "commit_min": peer.commit_min,
-                "checkpoint": peer.checkpoint,
-                "silent_ticks": member.tick - peer.heard_tick,
-            }
+        ),
+        told={replica_id.hex(): list(told) for replica_id, told in member.told.items()},
+        peers={
+            i: PeerState(
+                view=peer.view,
+                commit_min=peer.commit_min,
+                checkpoint=peer.checkpoint,
+                silent_ticks=member.tick - peer.heard_tick,
+            )
             for i, peer in enumerate(member.peers)
             if i != member.index
         },
-    }
+        counters=dict(member.counters),
+    )
 
 
-def standing(report: dict[str, Any], tick_ms: int, oldest_segment: int) -> dict[str, Any]:
-    """What those who read from the tables and segments of a replica must know to trust them, of
-    its `state`. `stale_ms`: for how long it has heard no quorum, once that means something; else
-    0. `oldest_segment`: the first that is not freed."""
-    ticks: int = report["quorum_silent_ticks"]
-    return {
-        **{name: report[name] for name in _STANDING},
-        "stale_ms": ticks * tick_ms if ticks * TICK_MS > QUORUM_SILENT_MS_MAX else 0,
-        "oldest_segment": oldest_segment,
-    }
+def stale_ms(state: MemberState, tick_ms: int) -> int:
+    """For how long the member has heard no quorum, once that means something; else 0."""
+    ticks = state.quorum_silent_ticks
+    return ticks * tick_ms if ticks * TICK_MS > QUORUM_SILENT_MS_MAX else 0
 
 
 def condition(member: Member) -> tuple[Any, ...]:

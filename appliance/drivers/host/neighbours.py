@@ -3,29 +3,18 @@
 A local site keeps its nodes side by side; elsewhere a node is alone, and is the only one found.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.base.errors import ConfigurationError
-from appliance.drivers.host.node_folder import FEDERATION_FILE, SOCKETS_FOLDER
+from appliance.drivers.host.node_folder import KnownNode
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.formats.site_view import SiteView
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A node whose processes can be asked from here."""
-
-    index: int
-    sockets: Path
-    edge_processes: int
-    has_shipper: bool
-    federates: bool = False  # it has a part in rooms shared with other sites
-
-
-def neighbours(folder: Path, site: Site) -> list[Neighbour]:
+def neighbours(folder: Path, site: Site) -> list[KnownNode]:
     """The nodes of `site` among the folders beside `folder`, itself included, by index."""
-    found: dict[int, Neighbour] = {}
+    found: dict[int, KnownNode] = {}
     for place in (folder, *sorted(folder.parent.iterdir())):
         neighbour = _neighbour(place, site)
         if neighbour is not None:
@@ -33,7 +22,7 @@ def neighbours(folder: Path, site: Site) -> list[Neighbour]:
     return [found[index] for index in sorted(found)]
 
 
-def _neighbour(place: Path, site: Site) -> Neighbour | None:
+def _neighbour(place: Path, site: Site) -> KnownNode | None:
     if not (place / SETTINGS_FILE).is_file() or not (place / SITE_FILE).is_file():
         return None
     try:
@@ -44,10 +33,4 @@ def _neighbour(place: Path, site: Site) -> Neighbour | None:
         return None  # somebody else's folder, or a broken one: not ours to judge
     if settings.index >= len(site.nodes):
         return None  # just being made: this site file does not describe it yet
-    return Neighbour(
-        settings.index,
-        place / SOCKETS_FOLDER,
-        settings.edge_processes,
-        settings.has_shipper,
-        federates=(place / FEDERATION_FILE).is_file(),
-    )
+    return KnownNode(place, SiteView(site), settings)

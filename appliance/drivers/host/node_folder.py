@@ -60,13 +60,21 @@ FARM_KEY_FILE = "farm.key"
 
 
 @dataclass(frozen=True)
-class NodeFolder:
-    """A node that was formatted, as its files describe it. `path` is absolute."""
+class KnownNode:
+    """What is known of a node by its folder, without its secrets. `path` is absolute."""
 
     path: Path
-    view: SiteView  # of the site; as its file described it when the folder was opened
+    view: SiteView  # of the site; as its file described it when the folder was read
     settings: Settings
-    signing_key: SigningKey
+
+    @property
+    def index(self) -> int:
+        return self.settings.index
+
+    @property
+    def sockets(self) -> Path:
+        """Where its processes can be asked."""
+        return self.path / SOCKETS_FOLDER
 
     @property
     def site(self) -> Site:
@@ -81,6 +89,13 @@ class NodeFolder:
     def shards(self) -> list[Shard]:
         """The shards of which this node holds a replica."""
         return self.site.shards_of(self.settings.index)
+
+
+@dataclass(frozen=True)
+class NodeFolder(KnownNode):
+    """A node that was formatted, as its files describe it."""
+
+    signing_key: SigningKey
 
     @property
     def client_certificate(self) -> tuple[Path, Path]:

@@ -1,14 +1,14 @@
 """A role's view of the site, kept right while it runs: nodes are added to the site file, and groups
 change, while the others serve."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from appliance.base.errors import ConfigurationError
 from appliance.formats.group import Configuration
 from appliance.formats.site import Shard, Site, load_site
 from appliance.formats.site_view import SiteView, configuration_in
+from appliance.formats.status.replica import ReplicaStatus
 
 
 class SiteWatch:
@@ -59,10 +59,9 @@ class SiteWatch:
         """A member of `shard` reports its group so; None for one that tells of none."""
         self._become(self.view.learned(shard, configuration))
 
-    def on_status(self, status: Mapping[str, Any]) -> None:
+    def on_status(self, status: ReplicaStatus) -> None:
         """A replica tells how it is, and so of its group."""
-        if type(shard := status.get("shard")) is int:
-            self.learn(shard, configuration_in(status))
+        self.learn(status.shard, configuration_in(status))
 
     def _become(self, view: SiteView) -> None:
         if view is not self.view:

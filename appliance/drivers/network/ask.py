@@ -18,6 +18,7 @@ from appliance.formats.geometry import HEADER_SIZE
 from appliance.formats.local import LOCAL_STATUS, UNASKED, number_of, question
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView, configuration_in
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.formats.status.status import Status, parse
 
 ANSWER_SIZE_MAX = 1 << 20
@@ -142,7 +143,7 @@ def ask_view(site: Site, sockets: Mapping[int, Path]) -> SiteView:
     view = SiteView(site)
     for index, folder in sockets.items():
         for shard in site.shards_of(index):
-            status = ask_status(folder, cluster=site.cluster, shard=shard.number)
+            status = status_of(ReplicaStatus, folder, cluster=site.cluster, number=shard.number)
             if status is not None:
                 view = view.learned(shard.number, configuration_in(status))
     return view

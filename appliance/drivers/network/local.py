@@ -27,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from appliance.base.errors import FormatError
 from appliance.base.json_text import parse_json
 from appliance.base.limits import (
     CONNECTIONS_MAX,
@@ -61,6 +62,9 @@ from appliance.formats.local import (
     Asked,
     number_of,
 )
+from appliance.formats.status.part import plain
+from appliance.formats.status.replica import Attachment, ReplicaStatus
+from appliance.formats.status.status import parse
 
 _ASKS = frozenset((LOCAL_ATTACH, LOCAL_READ_ROOMS, LOCAL_STATUS, LOCAL_BROKEN))
 _ANSWERS = frozenset((LOCAL_ATTACHED, LOCAL_COMMITTED, LOCAL_ROOMS, LOCAL_STATUS))
@@ -90,8 +94,8 @@ class LocalOwner(Protocol):
 
 
 class LocalServer:
-    """The replica's end. `facts` makes the body of LOCAL_ATTACHED; `sender` is the replica's member
-    index."""
+    """The replica's end. `attachment` makes the body of LOCAL_ATTACHED; `sender` is the replica's
+    member index."""
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class LocalServer:
         sender: int,
         message_size_max: int,
         ring_fd: int,
-        facts: Callable[[], dict[str, Any]],
+        attachment: Callable[[], Attachment],
         counters: Counter[str],
         drops: Counter[str],
     ) -> None:
@@ -112,7 +116,8 @@ class LocalServer:
             shard,
             message_size_max,
         )
-        self._ring_fd, self._facts, self._counters, self._drops = ring_fd, facts, counters, drops
+        self._ring_fd, self._attachment = ring_fd, attachment
+        self._counters, self._drops = counters, drops
         self.signer = Signer(sender=sender, key=None)
         self._attached: list[Connection] = []
         self._connections: list[Connection] = []
@@ -143,10 +148,10 @@ class LocalServer:
             for connection in self._attached:
                 connection.send(frame)
 
-    def tell(self, status: dict[str, Any]) -> None:
+    def tell(self, status: ReplicaStatus) -> None:
         """Tell everybody who shares the ring how this replica is, before they ask."""
         if self._attached:
-            body = json.dumps(status).encode()
+            body = json.dumps(plain(status)).encode()
             header = local.told(LOCAL_STATUS, cluster=self._cluster, shard=self._shard, body=body)
             frame = self.signer.frame(header, body)
             for connection in self._attached:
@@ -186,7 +191,7 @@ class LocalServer:
         if connection in self._attached or connection.transport.get_write_buffer_size():
             connection.abort("attach_not_first")
             return
-        body = json.dumps(self._facts()).encode()
+        body = json.dumps(plain(self._attachment())).encode()
         assert len(body) <= _ATTACHED_SIZE_MAX
         frame = self.signer.frame(local.answer(asked, LOCAL_ATTACHED, body=body), body)
         sock = connection.transport.get_extra_info("socket")
@@ -223,10 +228,10 @@ class LocalLinkOwner(Protocol):
     """An edge or a console: what it hears of one replica of its node."""
 
     def on_attached(
-        self, link: "LocalLink", facts: dict[str, Any], ring: memoryview | None
+        self, link: "LocalLink", told: Attachment | None, ring: memoryview | None
     ) -> None:
-        """A fresh connection; with `attach`, the replica's facts and its ring, read-only, valid for
-        this connection."""
+        """A fresh connection; with `attach`, what the replica tells and its ring, read-only, valid
+        for this connection."""
 
     def on_message(self, link: "LocalLink", message: Message) -> None: ...
 
@@ -266,7 +271,7 @@ class LocalLink:
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
-        self._given: tuple[dict[str, Any], memoryview | None] = ({}, None)  # facts, ring
+        self._given: tuple[Attachment | None, memoryview | None] = (None, None)  # with its ring
         self._asked: Asked[Any] = Asked()  # on this connection
 
     def start(self) -> None:
@@ -304,19 +309,16 @@ class LocalLink:
             self._connection.abort("malformed")
         return about
 
-    def status_in(self, message: Message) -> dict[str, Any] | None:
+    def status_in(self, message: Message) -> ReplicaStatus | None:
         """What the replica says of itself, asked or not; None, and the connection is over: nothing
         of that."""
         self._asked.answered(number_of(message.header))
         try:
-            status = parse_json(bytes(message.body))
-        except ValueError:
-            status = None
-        if isinstance(status, dict) and type(status.get("oldest_segment")) is int:
-            return status
-        if self._connection is not None:
-            self._connection.abort("malformed")
-        return None
+            return parse(ReplicaStatus, parse_json(bytes(message.body)))
+        except (ValueError, FormatError):
+            if self._connection is not None:
+                self._connection.abort("malformed")
+            return None
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -402,7 +404,7 @@ class LocalLink:
 
 async def _receive_attached(
     loop: asyncio.AbstractEventLoop, sock: socket.socket
-) -> tuple[dict[str, Any], memoryview]:
+) -> tuple[Attachment, memoryview]:
     """Exactly the LOCAL_ATTACHED frame, with the descriptor that rides on it; what follows stays in
     the socket."""
     await _readable(loop, sock)
@@ -423,9 +425,9 @@ async def _receive_attached(
                 raise ConnectionError("closed while attaching")
             rest += piece
         try:
-            facts: dict[str, Any] = parse_json(rest[: header.body_size])
-            return facts, memoryview(mmap.mmap(fds[0], facts["ring_size"], prot=mmap.PROT_READ))
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            told = parse(Attachment, parse_json(rest[: header.body_size]))
+            return told, memoryview(mmap.mmap(fds[0], told.ring_size, prot=mmap.PROT_READ))
+        except (ValueError, FormatError, OverflowError) as error:
             raise ConnectionError("an answer to LOCAL_ATTACH without its facts") from error
     finally:
         for fd in fds:

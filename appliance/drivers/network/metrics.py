@@ -1,12 +1,14 @@
 """All figures of a node for Prometheus, from what its processes say of themselves.
 
-One table says which value of an answer is which metric; the library writes the text: types, help,
-escaping. A process that does not answer has `tigerchat_up` 0 and no other figure.
+One table says what of a status is which metric; the library writes the text: types, help, escaping.
+A process that does not answer has `tigerchat_up` 0 and no other figure; one of a kind that the
+table does not know has the figures that every process has of itself.
 """
 
 import hmac
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,218 +18,297 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from appliance.formats.nvme_health import Health
+from appliance.formats.status.console import ConsoleStatus
+from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.replica import ReplicaStatus
+from appliance.formats.status.shipper import ShippedShard, ShipperStatus
+from appliance.formats.status.status import Status
+
 METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 PREFIX = "tigerchat_"
 
 
 class Said(NamedTuple):
-    """A process that was asked, by what it does ("replica", "edge", "shipper", "console"), and what
-    it answered."""
+    """A process that was asked, by its kind, and what it answered."""
 
     kind: str
     node: int
     number: int
-    answer: Mapping[str, Any] | None
+    answer: Status | None
 
 
-class Figure(NamedTuple):
-    """One metric: where its value stands in an answer ("a.b": key b of the value of a). A value
-    that is a table becomes a sample for each of its rows, whose key is under `label`; of a table of
-    tables the key within is under `inner`."""
+# A figure of a status: a number, or a table of them by the values of the figure's labels.
+Value = float | Mapping[Any, float] | Mapping[Any, Mapping[Any, float]]
+S = TypeVar("S", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure(Generic[S]):
+    """One metric: how its value is read from a status, and the labels of its table, if it is one,
+    beside those that name the process."""
 
     name: str
     kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
     help: str
-    path: str
-    scale: float = 1.0
-    label: str = "name"
-    inner: str = ""
+    read: Callable[[S], Value]
+    labels: tuple[str, ...] = ()
 
 
+class _Connected(Protocol):
+    """Whoever others connect to."""
+
+    @property
+    def connection_events(self) -> Mapping[str, int]: ...
+
+
+class _Dropping(Protocol):
+    """Whoever frames come to."""
+
+    @property
+    def dropped(self) -> Mapping[str, int]: ...
+
+
+_MICRO, _MILLI, _PERCENT = 1e-6, 1e-3, 0.01
+_NAME, _SHARD, _DISK = ("name",), ("shard",), ("disk",)
+_TRANSPORT, _REASON = ("transport",), ("transport", "reason")
 _C, _G = CounterMetricFamily, GaugeMetricFamily
-_PROCESS = (
-    Figure("resident_bytes", _G, "Memory that the process holds.", "process.rss"),
-    Figure("cpu_seconds", _C, "CPU time that the process used.", "process.cpu_seconds"),
-    Figure("open_files", _G, "Descriptors that the process holds.", "process.files"),
-    Figure("seconds_late", _C, "Seconds that a stall swallowed.", "beat.seconds_late"),
-    Figure("weather", _C, "What the machine refused, and nobody expected.", "beat.weather"),
+
+
+def _by_shard(status: ShipperStatus, read: Callable[[ShippedShard], float]) -> Mapping[int, float]:
+    return {shard.shard: read(shard) for shard in status.shards}
+
+
+def _by_disk(status: ReplicaStatus, read: Callable[[Health], float]) -> Mapping[str, float]:
+    return {name: read(health) for name, health in status.volume.health.disks.items()}
+
+
+_PROCESS: tuple[Figure[Status], ...] = (
+    Figure("resident_bytes", _G, "Memory that the process holds.", lambda s: s.process.rss),
+    Figure("cpu_seconds", _C, "CPU time that the process used.", lambda s: s.process.cpu_seconds),
+    Figure("open_files", _G, "Descriptors that the process holds.", lambda s: s.process.files),
+    Figure("seconds_late", _C, "Seconds that a stall swallowed.", lambda s: s.beat.seconds_late),
+    Figure(
+        "weather", _C, "What the machine refused, and nobody expected.", lambda s: s.beat.weather
+    ),
 )
-_EVENTS = Figure(
-    "connection_events", _C, "What happened to connections, by name.", "connection_events"
+_EVENTS: Figure[_Connected] = Figure(
+    "connection_events",
+    _C,
+    "What happened to connections, by name.",
+    lambda s: s.connection_events,
+    _NAME,
 )
-_TRANSPORT = "transport"
-_DROPPED = Figure("dropped", _C, "Frames that were dropped, by reason.", "dropped")
-_BY_TRANSPORT = (
+_DROPPED: Figure[_Dropping] = Figure(
+    "dropped", _C, "Frames that were dropped, by reason.", lambda s: s.dropped, _NAME
+)
+_REPLICA: tuple[Figure[ReplicaStatus], ...] = (
+    Figure("serving", _G, "1 while the replica's status is normal.", lambda s: s.serves),
+    Figure("primary", _G, "1 while it is primary of its view.", lambda s: s.is_serving_primary),
+    Figure("votes", _G, "1 for who votes, 0 for who only follows.", lambda s: s.votes),
+    Figure("voters", _G, "Replicas of the shard that vote.", lambda s: s.replica_count),
+    Figure("view", _G, "View of the replica.", lambda s: s.view),
+    Figure("op", _G, "Newest op that the replica holds.", lambda s: s.op),
+    Figure("commit_min", _G, "Newest op that the replica has executed.", lambda s: s.commit_min),
+    Figure("commit_max", _G, "Newest op known to be committed.", lambda s: s.commit_max),
+    Figure("checkpoint", _G, "Op of the newest checkpoint.", lambda s: s.checkpoint),
+    Figure("log_seq", _G, "Records committed since the shard began.", lambda s: s.log_seq),
+    Figure("dirty_slots", _G, "Journal slots that are not durable yet.", lambda s: s.dirty),
+    Figure("faulty_slots", _G, "Journal slots known to be broken.", lambda s: s.faulty),
+    Figure("clients", _G, "Sessions of edges that the log remembers.", lambda s: s.clients),
+    Figure("connections", _G, "Connections of other nodes.", lambda s: s.connections),
+    Figure("edges", _G, "Edges of this machine that are attached.", lambda s: s.edges),
+    Figure("extents", _G, "Extents of the volume in use.", lambda s: s.volume.extents),
+    Figure("extents_max", _G, "Extents it may have.", lambda s: s.volume.extents_max),
+    Figure("disk_bytes", _G, "Bytes of its disk, taken or free.", lambda s: s.volume.disk_size),
+    Figure("disk_free_bytes", _G, "Bytes of it that are free.", lambda s: s.volume.disk_free),
+    Figure(
+        "disk_failing",
+        _G,
+        "Warnings that a disk gives.",
+        lambda s: _by_disk(s, lambda health: len(health.warnings)),
+        _DISK,
+    ),
+    Figure(
+        "disk_spare_ratio",
+        _G,
+        "Spare blocks left.",
+        lambda s: _by_disk(s, lambda health: health.spare_percent * _PERCENT),
+        _DISK,
+    ),
+    Figure(
+        "disk_used_ratio",
+        _G,
+        "Life that is used.",
+        lambda s: _by_disk(s, lambda health: health.used_percent * _PERCENT),
+        _DISK,
+    ),
+    Figure(
+        "disk_celsius",
+        _G,
+        "Temperature of a disk.",
+        lambda s: _by_disk(s, lambda health: health.temperature_c),
+        _DISK,
+    ),
+    Figure(
+        "disk_media_errors",
+        _C,
+        "Data not given back.",
+        lambda s: _by_disk(s, lambda health: health.media_errors),
+        _DISK,
+    ),
+    Figure(
+        "disk_power_losses",
+        _C,
+        "Unsafe shutdowns.",
+        lambda s: _by_disk(s, lambda health: health.unsafe_shutdowns),
+        _DISK,
+    ),
+    Figure("written_bytes", _C, "Bytes written to the volume.", lambda s: s.volume.bytes_written),
+    Figure(
+        "write_p50_seconds",
+        _G,
+        "Median durable write.",
+        lambda s: s.volume.journal.p50_us * _MICRO,
+    ),
+    Figure("write_p99_seconds", _G, "99th percentile.", lambda s: s.volume.journal.p99_us * _MICRO),
+    Figure(
+        "log_ahead_seconds",
+        _G,
+        "Log time before the clock.",
+        lambda s: s.clock.log_ahead_us * _MICRO,
+    ),
+    Figure("ticks_late", _C, "Ticks that a stall swallowed.", lambda s: s.ticks_late),
+    Figure("received", _C, "Messages from peers, by command.", lambda s: s.received, _NAME),
+    Figure("sent", _C, "Messages to peers, by command.", lambda s: s.sent, _NAME),
+    Figure("events", _C, "What the protocol did, by name.", lambda s: s.counters, _NAME),
+    _DROPPED,
+    _EVENTS,
+    *_PROCESS,
+)
+_EDGE: tuple[Figure[EdgeStatus], ...] = (
+    Figure("serving", _G, "1 while the edge serves clients.", lambda s: s.serves),
+    Figure("connections", _G, "Conversations of clients.", lambda s: s.connections),
+    Figure("connections_max", _G, "Connections it has room for.", lambda s: s.connections_max),
     Figure(
         "transport_connections",
         _G,
         "Connections now.",
-        "connections_by_transport",
-        label=_TRANSPORT,
+        lambda s: s.connections_by_transport,
+        _TRANSPORT,
     ),
-    Figure("received_bytes", _C, "Bytes from clients.", "bytes_received", label=_TRANSPORT),
-    Figure("sent_bytes", _C, "Bytes to clients.", "bytes_sent", label=_TRANSPORT),
+    Figure("received_bytes", _C, "Bytes from clients.", lambda s: s.bytes_received, _TRANSPORT),
+    Figure("sent_bytes", _C, "Bytes to clients.", lambda s: s.bytes_sent, _TRANSPORT),
     Figure(
         "refusals",
         _C,
         "Who was not let in, by reason.",
-        "refused_by_transport",
-        label=_TRANSPORT,
-        inner="reason",
+        lambda s: s.refused_by_transport,
+        _REASON,
     ),
     Figure(
         "ends",
         _C,
         "Conversations that the edge ended, by reason.",
-        "ended_by_transport",
-        label=_TRANSPORT,
-        inner="reason",
+        lambda s: s.ended_by_transport,
+        _REASON,
     ),
+    Figure("sessions", _G, "Sessions of clients.", lambda s: s.sessions),
+    Figure("subscriptions", _G, "Rooms followed over these.", lambda s: s.subscriptions),
+    Figure("lagging", _G, "Subscriptions served from stored segments.", lambda s: s.lagging),
+    Figure("rooms_known", _G, "Rooms that the edge remembers.", lambda s: s.rooms_known),
+    Figure("acked", _C, "Messages that were answered.", lambda s: s.acked),
+    Figure("refused", _C, "Requests answered with an error.", lambda s: s.refused),
+    Figure("live_events", _C, "Messages delivered as they came.", lambda s: s.live_events),
+    Figure("stored_events", _C, "Messages delivered from segments.", lambda s: s.stored_events),
+    Figure("log_seq", _G, "Newest record known, by shard.", lambda s: s.log_seq, _SHARD),
+    Figure(
+        "waiting_records",
+        _G,
+        "Records waiting for the log, by shard.",
+        lambda s: s.waiting,
+        _SHARD,
+    ),
+    Figure("ack_p50_seconds", _G, "Median request to the log.", lambda s: s.ack.p50_us * _MICRO),
+    Figure("ack_p99_seconds", _G, "99th percentile.", lambda s: s.ack.p99_us * _MICRO),
+    Figure("collections", _C, "Collections of all garbage.", lambda s: s.memory.collections),
+    Figure("pause_seconds", _G, "Longest pause for one.", lambda s: s.memory.pause_ms_max * _MILLI),
+    Figure("events", _C, "What clients did, by name.", lambda s: s.counters, _NAME),
+    _DROPPED,
+    _EVENTS,
+    *_PROCESS,
 )
-FIGURES: dict[str, tuple[Figure, ...]] = {
-    "replica": (
-        Figure("serving", _G, "1 while the replica's status is normal.", "serving"),
-        Figure("primary", _G, "1 while the replica is primary of its view.", "primary"),
-        Figure("votes", _G, "1 for who votes, 0 for who only follows.", "votes"),
-        Figure("voters", _G, "Replicas of the shard that vote.", "replica_count"),
-        Figure("view", _G, "View of the replica.", "view"),
-        Figure("op", _G, "Newest op that the replica holds.", "op"),
-        Figure("commit_min", _G, "Newest op that the replica has executed.", "commit_min"),
-        Figure("commit_max", _G, "Newest op known to be committed.", "commit_max"),
-        Figure("checkpoint", _G, "Op of the newest checkpoint.", "checkpoint"),
-        Figure("log_seq", _G, "Records committed since the shard began.", "log_seq"),
-        Figure("dirty_slots", _G, "Journal slots that are not durable yet.", "dirty"),
-        Figure("faulty_slots", _G, "Journal slots known to be broken.", "faulty"),
-        Figure("clients", _G, "Sessions of edges that the log remembers.", "clients"),
-        Figure("connections", _G, "Connections of other nodes.", "connections"),
-        Figure("edges", _G, "Edges of this machine that are attached.", "edges"),
-        Figure("extents", _G, "Extents of the volume in use.", "volume.extents"),
-        Figure("extents_max", _G, "Extents that the volume may have.", "volume.extents_max"),
-        Figure("disk_bytes", _G, "Bytes of the volume's disk, taken or free.", "volume.disk_size"),
-        Figure("disk_free_bytes", _G, "Bytes of it that are free.", "volume.disk_free"),
-        Figure("disk_failing", _G, "Warnings that a disk gives.", "disk_failing", label="disk"),
-        Figure("disk_spare_ratio", _G, "Spare blocks left.", "disk_spare", 0.01, label="disk"),
-        Figure("disk_used_ratio", _G, "Life that is used.", "disk_used", 0.01, label="disk"),
-        Figure("disk_celsius", _G, "Temperature of a disk.", "disk_celsius", label="disk"),
-        Figure("disk_media_errors", _C, "Data not given back.", "disk_media", label="disk"),
-        Figure("disk_power_losses", _C, "Unsafe shutdowns.", "disk_power", label="disk"),
-        Figure("written_bytes", _C, "Bytes written to the volume.", "volume.bytes_written"),
-        Figure("write_p50_seconds", _G, "Median durable write.", "volume.journal.p50_us", 1e-6),
-        Figure("write_p99_seconds", _G, "99th percentile.", "volume.journal.p99_us", 1e-6),
-        Figure("log_ahead_seconds", _G, "Log time before the clock.", "clock.log_ahead_us", 1e-6),
-        Figure("ticks_late", _C, "Ticks that a stall swallowed.", "ticks_late"),
-        Figure("received", _C, "Messages from peers, by command.", "received"),
-        Figure("sent", _C, "Messages to peers, by command.", "sent"),
-        Figure("events", _C, "What the protocol did, by name.", "counters"),
-        _DROPPED,
-        _EVENTS,
-        *_PROCESS,
+_SHIPPER: tuple[Figure[ShipperStatus], ...] = (
+    Figure(
+        "late_seconds",
+        _G,
+        "Time past a period's end, by shard.",
+        lambda s: _by_shard(s, lambda shard: shard.late_s),
+        _SHARD,
     ),
-    "edge": (
-        Figure("serving", _G, "1 while the edge serves clients.", "serving"),
-        Figure("connections", _G, "Conversations of clients.", "connections"),
-        Figure("connections_max", _G, "Connections that it has room for.", "connections_max"),
-        *_BY_TRANSPORT,
-        Figure("sessions", _G, "Sessions of clients.", "sessions"),
-        Figure("subscriptions", _G, "Rooms followed over these.", "subscriptions"),
-        Figure("lagging", _G, "Subscriptions served from stored segments.", "lagging"),
-        Figure("rooms_known", _G, "Rooms that the edge remembers.", "rooms_known"),
-        Figure("acked", _C, "Messages that were answered.", "acked"),
-        Figure("refused", _C, "Requests answered with an error.", "refused"),
-        Figure("live_events", _C, "Messages delivered as they came.", "live_events"),
-        Figure("stored_events", _C, "Messages delivered from segments.", "stored_events"),
-        Figure("log_seq", _G, "Newest record known, by shard.", "log_seq", label="shard"),
-        Figure(
-            "waiting_records",
-            _G,
-            "Records waiting for the log, by shard.",
-            "waiting",
-            label="shard",
-        ),
-        Figure("ack_p50_seconds", _G, "Median request to the log.", "ack.p50_us", 1e-6),
-        Figure("ack_p99_seconds", _G, "99th percentile.", "ack.p99_us", 1e-6),
-        Figure("collections", _C, "Collections of all garbage.", "memory.collections"),
-        Figure("pause_seconds", _G, "Longest pause for one.", "memory.pause_ms_max", 1e-3),
-        Figure("events", _C, "What clients did, by name.", "counters"),
-        _DROPPED,
-        _EVENTS,
-        *_PROCESS,
+    Figure(
+        "backlog_records",
+        _G,
+        "Records not shipped yet, by shard.",
+        lambda s: _by_shard(s, lambda shard: shard.backlog),
+        _SHARD,
     ),
-    "shipper": (
-        Figure("late_seconds", _G, "Time past a period's end, by shard.", "late_s", label="shard"),
-        Figure(
-            "backlog_records", _G, "Records not shipped yet, by shard.", "backlog", label="shard"
-        ),
-        Figure("manifests", _G, "Manifests at the target, by shard.", "manifests", label="shard"),
-        Figure("ships", _G, "1 where this node ships, by shard.", "ships", label="shard"),
-        Figure("failures", _G, "Failures in a row, by shard.", "failures", label="shard"),
-        Figure(
-            "put_files", _C, "Files written to the target, by shard.", "put_files", label="shard"
-        ),
-        Figure(
-            "put_bytes", _C, "Bytes written to the target, by shard.", "put_bytes", label="shard"
-        ),
-        _DROPPED,
-        _EVENTS,
-        *_PROCESS,
+    Figure(
+        "manifests",
+        _G,
+        "Manifests at the target, by shard.",
+        lambda s: _by_shard(s, lambda shard: shard.manifests),
+        _SHARD,
     ),
-    "console": (
-        Figure("alarms", _G, "Alarms that are raised, by name.", "alarms"),
-        Figure("streams", _G, "Pages that are told each second.", "streams"),
-        _EVENTS,
-        *_PROCESS,
+    Figure(
+        "ships",
+        _G,
+        "1 where this node ships, by shard.",
+        lambda s: _by_shard(s, lambda shard: shard.ships),
+        _SHARD,
     ),
-}
-_SHIPPER_SHARD = ("late_s", "backlog", "manifests", "ships", "failures", "put_files", "put_bytes")
-
-
-# Of each disk under a volume: figure -> what its health calls it.
-_DISK = {
-    "disk_spare": "spare_percent",
-    "disk_used": "used_percent",
-    "disk_celsius": "temperature_c",
-    "disk_media": "media_errors",
-    "disk_power": "unsafe_shutdowns",
+    Figure(
+        "failures",
+        _G,
+        "Failures in a row, by shard.",
+        lambda s: _by_shard(s, lambda shard: shard.failures),
+        _SHARD,
+    ),
+    Figure(
+        "put_files",
+        _C,
+        "Files written to the target, by shard.",
+        lambda s: _by_shard(s, lambda shard: shard.put_files),
+        _SHARD,
+    ),
+    Figure(
+        "put_bytes",
+        _C,
+        "Bytes written to the target, by shard.",
+        lambda s: _by_shard(s, lambda shard: shard.put_bytes),
+        _SHARD,
+    ),
+    _DROPPED,
+    _EVENTS,
+    *_PROCESS,
+)
+_CONSOLE: tuple[Figure[ConsoleStatus], ...] = (
+    Figure("alarms", _G, "Alarms that are raised, by name.", lambda s: s.alarms, _NAME),
+    Figure("streams", _G, "Pages that are told each second.", lambda s: s.streams),
+    _EVENTS,
+    *_PROCESS,
+)
+FIGURES: dict[str, tuple[Figure[Any], ...]] = {
+    ReplicaStatus.kind: _REPLICA,
+    EdgeStatus.kind: _EDGE,
+    ShipperStatus.kind: _SHIPPER,
+    ConsoleStatus.kind: _CONSOLE,
 }
 
 
-def _disks(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """A table by disk of each figure."""
-    disks = _value(answer, "volume.health.disks")
-    well_formed = disks if isinstance(disks, Mapping) else {}
-    of_each = {name: of for name, of in well_formed.items() if isinstance(of, Mapping)}
-    tables = {key: {name: of.get(it) for name, of in of_each.items()} for key, it in _DISK.items()}
-    failing = {name: len(of.get("warnings", ())) for name, of in of_each.items()}
-    return {**tables, "disk_failing": failing}
-
-
-def _replica(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **answer,
-        **_disks(answer),
-        "serving": answer.get("status") == "normal",
-        "primary": answer.get("role") == "primary" and answer.get("status") == "normal",
-        "votes": answer.get("role") in ("primary", "backup"),
-    }
-
-
-def _edge(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {**answer, "serving": answer.get("health") == ""}
-
-
-def _shipper(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of its shards, each as a table by shard."""
-    shards = answer.get("shards", [])
-    tables = {key: {str(row["shard"]): row.get(key) for row in shards} for key in _SHIPPER_SHARD}
-    return {**answer, **tables}
-
-
-_SHAPES: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
-    "replica": _replica,
-    "edge": _edge,
-    "shipper": _shipper,
-    "console": dict,
-}
+def figures_of(kind: str) -> tuple[Figure[Any], ...]:
+    """Of a kind that has none of its own those that every process has."""
+    return FIGURES.get(kind, _PROCESS)
 
 
 class _Figures(Collector):
@@ -241,47 +322,36 @@ class _Figures(Collector):
         for kind, node, number, answer in self._said:
             up.add_metric((kind, str(node), str(number)), float(answer is not None))
         yield up
-        for kind, figures in FIGURES.items():
-            shaped = [
-                (str(said.node), str(said.number), _SHAPES[kind](said.answer))
-                for said in self._said
-                if said.kind == kind and said.answer is not None
+        for kind in dict.fromkeys((*FIGURES, *(said.kind for said in self._said))):
+            told = [
+                (str(node), str(number), answer)
+                for of, node, number, answer in self._said
+                if of == kind and answer is not None
             ]
-            for figure in figures:
-                yield _family(kind, figure, shaped)
+            for figure in figures_of(kind):
+                yield _family(kind, figure, told)
 
 
 def _family(
-    kind: str, figure: Figure, shaped: list[tuple[str, str, Mapping[str, Any]]]
+    kind: str, figure: Figure[Any], told: list[tuple[str, str, Status]]
 ) -> CounterMetricFamily | GaugeMetricFamily:
-    values = [(node, number, _value(answer, figure.path)) for node, number, answer in shaped]
-    by_name = any(isinstance(value, Mapping) for _, _, value in values)
-    number_label = "shard" if kind == "replica" else "number"
-    named = [label for label in (figure.label, figure.inner) if label] if by_name else []
-    labels = ("node", number_label, *named)
+    number_label = "shard" if kind == ReplicaStatus.kind else "number"
+    labels = ("node", number_label, *figure.labels)
     family = figure.kind(f"{PREFIX}{kind}_{figure.name}", figure.help, labels=labels)
-    for node, number, value in values:
-        for names, each in _rows(value, len(named)):
-            family.add_metric((node, number, *names), each * figure.scale)
+    for node, number, status in told:
+        for names, each in _rows(figure.read(status), len(figure.labels)):
+            family.add_metric((node, number, *names), each)
     return family
 
 
 def _rows(value: Any, depth: int) -> Iterator[tuple[tuple[str, ...], float]]:
-    """The numbers in a table, under `depth` names each; what is no such table has none."""
-    if depth and isinstance(value, Mapping):
-        for name, within in sorted(value.items()):
-            for names, each in _rows(within, depth - 1):
-                yield (str(name), *names), each
-    elif not depth and isinstance(value, int | float):
+    """The numbers in a table, under `depth` names each."""
+    if not depth:
         yield (), float(value)
-
-
-def _value(answer: Mapping[str, Any], path: str) -> Any:
-    """The value at `path`; None where there is none."""
-    value: Any = answer
-    for word in path.split("."):
-        value = value.get(word) if isinstance(value, Mapping) else None
-    return value
+        return
+    for name, within in sorted(value.items()):
+        for names, each in _rows(within, depth - 1):
+            yield (str(name), *names), each
 
 
 def exposition(said: Iterable[Said]) -> bytes:
@@ -321,8 +391,6 @@ class Probes:
         return PlainTextResponse("ready\n" if ready else "not ready\n", 200 if ready else 503)
 
 
-def serves(answer: Mapping[str, Any] | None) -> bool:
-    """Whether the replica or edge that gave this answer does its duty."""
-    if answer is None:
-        return False
-    return bool(answer.get("status", "normal") == "normal" and not answer.get("health", ""))
+def serves(answer: Status | None) -> bool:
+    """Whether the process that gave this answer does its duty."""
+    return answer is not None and answer.serves

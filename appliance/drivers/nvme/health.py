@@ -15,13 +15,12 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from appliance.base.errors import FormatError
 from appliance.drivers.nvme.device import DATA
 from appliance.formats.nvme_health import HEALTH_SIZE, Health, decode_health
+from appliance.formats.status.replica import DisksHealth
 
 RECORDS = Path("/run/tigerchat-disks")
 SYSTEM = Path("/sys")
@@ -129,11 +128,10 @@ class DiskHealth:
         self._folder, self._system, self._records, self._ask = folder, system, records, ask
         self._next_s = 0.0
         self._thread: threading.Thread | None = None
-        self._found: dict[str, Any] = {"disks": {}, "untold": {}}
+        self._found = DisksHealth()
 
-    def figures(self) -> dict[str, Any]:
-        """`disks`: the health of each by the name of its controller; `untold`: why it is not
-        known, by the same names, or of "disk" where no controller is found."""
+    def figures(self) -> DisksHealth:
+        """As of the last look."""
         now_s = time.monotonic()
         if now_s >= self._next_s and (self._thread is None or not self._thread.is_alive()):
             self._next_s = now_s + POLL_EVERY_S
@@ -146,11 +144,11 @@ class DiskHealth:
         try:
             names = controllers_of(device_under(self._folder), self._system)
         except OSError as error:
-            self._found = {"disks": {}, "untold": {"disk": error.strerror or str(error)}}
+            self._found = DisksHealth(untold={"disk": error.strerror or str(error)})
             return
         told = {name: health_of(name, self._records, self._ask) for name in sorted(names)}
         untold = {name: found for name, found in told.items() if isinstance(found, str)}
-        self._found = {
-            "disks": {name: asdict(it) for name, it in told.items() if isinstance(it, Health)},
-            "untold": untold if told else {"disk": NO_CONTROLLER},
-        }
+        self._found = DisksHealth(
+            disks={name: it for name, it in told.items() if isinstance(it, Health)},
+            untold=untold if told else {"disk": NO_CONTROLLER},
+        )

@@ -1,12 +1,14 @@
 """The room that a volume's disk has for further segments, and for how long that lasts."""
 
 import time
-from typing import Any
+
+from msgspec.structs import replace
 
 from appliance.base.limits import EXTENTS_RESERVED_MIN
 from appliance.drivers.nvme.health import DiskHealth
 from appliance.drivers.nvme.pace import DAY_S, Pace
 from appliance.drivers.nvme.volume import Volume
+from appliance.formats.status.replica import VolumeStatus
 
 LOOK_EVERY_S, LOOK_IDLE_S = 0.1, 1.0  # while records come, and while none do
 
@@ -41,20 +43,26 @@ class Room:
         self._short = not has_room
         return self._short
 
-    def statistics(self, log_seq: int, oldest: int | None) -> dict[str, Any]:
+    def statistics(self, log_seq: int, oldest: int | None) -> VolumeStatus:
         """The volume's, whose extents are those that hold what is kept; `days_left` until they or
         the disk end at the pace of the last day: None is unknown, too little was written; and the
         `health` of its disks."""
         found, records = self._volume.statistics(), self._volume.geometry.segment_records
+        taken, free = found.extents, found.disk_free
         if oldest is not None:
-            found["extents"] = min(found["extents"], log_seq // records + 1 - oldest)
+            taken = min(taken, log_seq // records + 1 - oldest)
         if self._volume.device is not None:  # all of it is this volume's
             if oldest is not None:
-                found["disk_free"] -= found["extents"] * found["extent_size"]
-            on_disk = found["extents_max"]
+                free -= taken * found.extent_size
+            on_disk = found.extents_max
         else:
-            on_disk = found["disk_free"] // found["extent_size"] // self._volumes
-        extents = min(found["extents_max"] - found["extents"], on_disk)
+            on_disk = free // found.extent_size // self._volumes
+        extents = min(found.extents_max - taken, on_disk)
         per_second = self._pace.per_second(time.monotonic(), log_seq)
-        days = extents * records / per_second / DAY_S if per_second else None
-        return found | {"days_left": days, "health": self._health.figures()}
+        return replace(
+            found,
+            extents=taken,
+            disk_free=free,
+            days_left=extents * records / per_second / DAY_S if per_second else None,
+            health=self._health.figures(),
+        )

@@ -35,7 +35,7 @@ from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.flushes import Flushes
 from appliance.drivers.nvme.lane import STORAGE_WRITE, Buffer, Lane, ReadItem, WriteItem
 from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
-from appliance.formats.status.part import plain
+from appliance.formats.status.replica import VolumeStatus
 from appliance.formats.volume_file import ID_SIZE, VolumeFile
 from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
 
@@ -507,29 +507,29 @@ class Volume:
             self._failed = True
             self._on_failed(code, f"{self.folder}: {reason}")
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> VolumeStatus:
         """For the status: how long a durable write takes here, what waits, what format measured."""
         assert self._lanes is not None
         front, back = self._lanes
         size, free = self._disk()
-        return {
-            "id": self.facts.get("id", ""),
-            "flush_method": self.facts["flush"]["method"],
-            "format_p50_us": self.facts["flush"]["p50_us"],
-            "format_p99_us": self.facts["flush"]["p99_us"],
-            "journal": plain(front.latency.figures()),
-            "background": plain(back.latency.figures()),
-            "groups": front.groups + back.groups,
-            "bytes_written": front.bytes_written + back.bytes_written,
-            "writes_waiting": len(self._writing),
-            "extents": self._extents.count(),
-            "extents_max": self.segments_max,
-            "extent_size": self.geometry.extent_size,
-            "disk_size": size,
-            "disk_free": free,
-            "device": str(self.device or ""),
-            "alarm": self._extents.ahead_error,
-        }
+        return VolumeStatus(
+            id=self.facts.get("id", ""),
+            flush_method=self.facts["flush"]["method"],
+            format_p50_us=self.facts["flush"]["p50_us"],
+            format_p99_us=self.facts["flush"]["p99_us"],
+            journal=front.latency.figures(),
+            background=back.latency.figures(),
+            groups=front.groups + back.groups,
+            bytes_written=front.bytes_written + back.bytes_written,
+            writes_waiting=len(self._writing),
+            extents=self._extents.count(),
+            extents_max=self.segments_max,
+            extent_size=self.geometry.extent_size,
+            disk_size=size,
+            disk_free=free,
+            device=str(self.device or ""),
+            alarm=self._extents.ahead_error,
+        )
 
     def _disk(self) -> tuple[int, int]:
         """Bytes that this user may take of the disk, as df counts, and those that are free. Of a

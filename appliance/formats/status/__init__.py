@@ -9,6 +9,7 @@
     farm        a member of the farm, and what the farm agrees on
     federation  links to other sites, and the rooms that are shared with them
     metadata    the objects of a node
+    replica     where it stands in its group, its volume, whom it is connected with
     shipper     how far each shard is at its target
     supervisor  who keeps processes
 

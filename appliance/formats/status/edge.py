@@ -51,3 +51,7 @@ class EdgeStatus(Status, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
     dropped: dict[str, int] = {}
     connection_events: dict[str, int] = {}
+
+    @property
+    def serves(self) -> bool:
+        return not self.health

@@ -19,6 +19,11 @@ class Status(Part, frozen=True, kw_only=True):
     process: ProcessFigures = ProcessFigures()
     beat: Turns = Turns()
 
+    @property
+    def serves(self) -> bool:
+        """Whether it does its duty, as far as it tells."""
+        return True
+
     @classmethod
     def socket_kind(cls) -> str:
         """What the sockets of its processes are called, before their numbers."""

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from appliance.base.limits import TICK_MS
 from appliance.base.prng import Prng
@@ -21,6 +21,7 @@ from appliance.formats.envelope import OPERATION_APPEND, Message
 from appliance.formats.local import LOCAL_BROKEN, LOCAL_COMMITTED, LOCAL_STATUS
 from appliance.formats.session import RESULT, RESULT_STRUCT
 from appliance.formats.site import Shard
+from appliance.formats.status.replica import Attachment, ReplicaStatus
 
 # Between two questions for the state of the shard, while it stores records; and while it does not:
 # it tells the rest itself
@@ -51,14 +52,14 @@ class LogSession:
         *,
         counters: Counter[str],
         drops: Counter[str],
-        on_status: Callable[[dict[str, Any]], None],
+        on_status: Callable[[ReplicaStatus], None],
         on_records: Callable[[], None] = lambda: None,
         appends: bool = True,
     ) -> None:
         """`appends`: else it takes no session of the log, of which a shard has few."""
         self.geometry = GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
         self.source: Source | None = None  # while the replica serves us
-        self._attached: tuple[memoryview, dict[str, Any]] | None = None  # ring and facts
+        self._attached: tuple[memoryview, Attachment] | None = None  # ring, and what it holds
         self._on_status, self._on_records, self._appends = on_status, on_records, appends
         self._new_client = lambda: new_client(node.site, shard, self.geometry, prng)
         client = self._new_client()
@@ -146,22 +147,22 @@ class LogSession:
 
     # --- the link calls
 
-    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
-        assert ring is not None
+    def on_attached(
+        self, link: LocalLink, told: Attachment | None, ring: memoryview | None
+    ) -> None:
+        assert told is not None and ring is not None
         self._catch_up()
-        self._attached = ring, facts
-        self.source = self._new_source(ring, facts)
+        self._attached = ring, told
+        self.source = self._new_source(ring, told)
         if self._appends:
             self._sessions.on_connected(0, self._replica_id, self.link)
         link.ask(LOCAL_STATUS)
         asyncio.get_running_loop().call_soon(self._perform)
 
-    def _new_source(self, ring: memoryview, facts: dict[str, Any]) -> Source:
-        segments = MappedSegments(
-            Path(facts["segments_folder"]), self.geometry, facts["segments_max"]
-        )
+    def _new_source(self, ring: memoryview, told: Attachment) -> Source:
+        segments = MappedSegments(Path(told.segments_folder), self.geometry, told.segments_max)
         source = Source(self.geometry, ring, segments)
-        source.log_seq = facts["log_seq"]
+        source.log_seq = told.log_seq
         return source
 
     def second_source(self) -> Source:
@@ -180,7 +181,7 @@ class LogSession:
             if (status := link.status_in(message)) is None:
                 return
             if self.source is not None:
-                self.source.oldest_segment = status["oldest_segment"]
+                self.source.oldest_segment = status.oldest_segment
             self._on_status(status)
         else:
             self._catch_up()

@@ -17,7 +17,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import argon2
@@ -30,6 +30,7 @@ from starlette.routing import Mount, Route
 from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError, FormatError
 from appliance.base.limits import SIGN_INS_WAITING_MAX
+from appliance.cores.console.model import Source
 from appliance.drivers.host import resources, service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
@@ -62,8 +63,9 @@ from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import SITE_FILE
 from appliance.formats.status.console import ConsoleStatus
-from appliance.formats.status.part import plain
-from appliance.roles.console.watch import POLL_S, Watch
+from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.replica import ReplicaStatus
+from appliance.roles.console.watch import POLL_S, Kind, Watch
 
 WEB = resources.web()
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
@@ -75,12 +77,13 @@ UNWATCHED_S, POLL_UNWATCHED_S = 15.0, 5.0
 class ConsoleRole:
     """Wires one console. Made before the loop runs; `serve` runs it until it is told to stop."""
 
-    def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
+    def __init__(self, node: NodeFolder, log: logging.Logger, kinds: Sequence[Kind]) -> None:
         self._node, self._log = node, log
         self.watch = Watch(
             node.path / SITE_FILE,
             node.site,
             lambda site: neighbours(node.path, site),
+            kinds,
             tell=log.error,
         )
         self._door = Door(now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher())
@@ -327,11 +330,9 @@ class ConsoleRole:
     async def _said(self) -> list[Said]:
         """What all processes of this machine answered last."""
         await self._fresh()
-        said = [
-            Said(source.kind, source.node, source.number, answer)
-            for source, answer in self.watch.answers.items()
-        ]
-        return [*said, Said("console", self._node.settings.index, 0, plain(self._told()))]
+        own = Source(ConsoleStatus.kind, self._node.settings.index, 0)
+        answers = {**self.watch.answers, own: self._told()}
+        return [Said(one.kind, one.node, one.number, said) for one, said in answers.items()]
 
     def _is_ready(self) -> bool:
         """Whether each process of this node that clients need serves."""
@@ -340,7 +341,7 @@ class ConsoleRole:
         own = [
             answer
             for source, answer in self.watch.answers.items()
-            if source.node == index and source.kind in ("replica", "edge")
+            if source.node == index and source.kind in (ReplicaStatus.kind, EdgeStatus.kind)
         ]
         return bool(own) and all(map(serves, own))
 
@@ -385,6 +386,8 @@ def _refusal(code: int, why: str) -> Response:
     return JSONResponse({"error": why}, status_code=code, headers=_FRESH)
 
 
-def make_role(node: NodeFolder, number: int, log: logging.Logger) -> ConsoleRole:
-    """The console of a node."""
-    return ConsoleRole(node, log)
+def make_role(
+    node: NodeFolder, number: int, log: logging.Logger, kinds: Sequence[Kind]
+) -> ConsoleRole:
+    """The console of a node, which looks at processes of these kinds."""
+    return ConsoleRole(node, log, kinds)

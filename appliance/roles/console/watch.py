@@ -5,45 +5,63 @@ Without the page: `tigerchat status` and `tigerchat node` ask in the same way.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from appliance.base.errors import FormatError
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
-from appliance.drivers.host.neighbours import Neighbour
+from appliance.drivers.host.node_folder import KnownNode
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.ask import ask_status, status_of
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.console import ConsoleStatus
+from appliance.formats.status.status import Status, parse
+from appliance.formats.status.supervisor import SupervisorStatus
 
 POLL_S = 1.0
 ANSWER_S = 1.0  # for a process to say how it is
+
+
+class Kind(Protocol):
+    """A kind of process, as its row in the catalogue has it."""
+
+    @property
+    def status(self) -> type[Status] | None:
+        """What its processes say of themselves; None: they are not asked."""
+
+    @property
+    def instances(self) -> Callable[[KnownNode], Iterable[int]]:
+        """The numbers of those that a node has."""
 
 
 class Watch:
     """Asks the processes of nodes on this machine, and tells the core what they said.
 
     `path` is the site file as of which `site` is; `nodes` finds the nodes that are to be asked, at
-    first and whenever that file is another one.
+    first and whenever that file is another one. What cannot be read counts as no answer, and `tell`
+    hears why, once.
     """
 
     def __init__(
         self,
         path: Path,
         site: Site,
-        nodes: Callable[[Site], list[Neighbour]],
+        nodes: Callable[[Site], list[KnownNode]],
+        kinds: Sequence[Kind],
         *,
         patience_s: float = ANSWER_S,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._site = SiteWatch(path, SiteView(site), self._on_view, tell)
         self.console = Console(self._site.view)
-        self._patience_s, self._nodes = patience_s, nodes
+        self._patience_s, self._nodes, self._kinds, self._tell = patience_s, nodes, kinds, tell
         self._cluster = site.cluster
-        self.answers: dict[Source, dict[str, Any] | None] = {}
+        self.answers: dict[Source, Status | None] = {}
+        self._unread: dict[Source, str] = {}  # why what it said cannot be read
         self._ask_of(site)
 
     def _on_view(self, view: SiteView) -> None:
@@ -54,16 +72,15 @@ class Watch:
     def _ask_of(self, site: Site) -> None:
         nodes = self._nodes(site)
         self._folders = {node.index: node.sockets for node in nodes}
-        self._sources = list(sources_of(site, nodes))
+        self._sources = dict(sources_of(nodes, self._kinds))
         self._pool = ThreadPoolExecutor(len(self._sources), "ask")  # threads come with need
 
-    def ask(self, source: Source) -> dict[str, Any] | None:
-        kind = "shard" if source.kind == "replica" else source.kind
+    def _ask(self, source: Source) -> dict[str, Any] | None:
         return ask_status(
             self._folders[source.node],
             cluster=self._cluster,
             shard=source.number,
-            kind=kind,
+            kind=self._sources[source].socket_kind(),
             timeout_s=self._patience_s,
         )
 
@@ -77,38 +94,42 @@ class Watch:
     def poll(self) -> None:
         """One look, from a program that does nothing else."""
         self._site.poll()
-        self._look([self.ask(source) for source in self._sources])
+        self._look([self._ask(source) for source in self._sources])
 
     async def poll_beside(self) -> None:
         """One look, from within a loop: a process that hangs delays no other."""
         self._site.poll()
         loop = asyncio.get_running_loop()
-        asked = (loop.run_in_executor(self._pool, self.ask, source) for source in self._sources)
+        asked = (loop.run_in_executor(self._pool, self._ask, source) for source in self._sources)
         self._look(await asyncio.gather(*asked))
 
     def _look(self, said: list[dict[str, Any] | None]) -> None:
-        self.answers = dict(zip(self._sources, said, strict=True))
+        self.answers = dict(map(self._read, self._sources, said))
         self.console.on_poll(
             self.answers,
             now_ms=time.monotonic_ns() // 1_000_000,
             wall_ms=time.time_ns() // 1_000_000,
         )
 
+    def _read(self, source: Source, said: dict[str, Any] | None) -> tuple[Source, Status | None]:
+        status, why = None, ""
+        try:
+            status = None if said is None else parse(self._sources[source], said)
+        except FormatError as error:
+            why = f"node {source.node}: {error}; is it of another version?"
+        if why and self._unread.get(source) != why:
+            self._tell(why)
+        self._unread[source] = why
+        return source, status
 
-def sources_of(site: Site, nodes: list[Neighbour]) -> Iterator[Source]:
-    """The processes that these nodes have, whoever of them runs."""
+
+def sources_of(
+    nodes: Iterable[KnownNode], kinds: Iterable[Kind]
+) -> Iterator[tuple[Source, type[Status]]]:
+    """The processes that these nodes have, whoever of them runs, with what they say."""
     for node in nodes:
-        for shard in site.shards_of(node.index):
-            yield Source("replica", node.index, shard.number)
-        for number in range(node.edge_processes):
-            yield Source("edge", node.index, number)
-        described = site.nodes[node.index]
-        for kind, there in (
-            ("supervisor", True),
-            ("shipper", node.has_shipper),
-            ("farm", described.farm_port),
-            ("metadata", described.objects_port),
-            ("federation", node.federates),
-        ):
-            if there:
-                yield Source(kind, node.index, 0)
+        for kind in kinds:
+            if kind.status is not None:
+                for number in kind.instances(node):
+                    yield Source(kind.status.kind, node.index, number), kind.status
+        yield Source(SupervisorStatus.kind, node.index, 0), SupervisorStatus

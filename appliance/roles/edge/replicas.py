@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from appliance.base.limits import REPLICA_BEHIND_OPS
 from appliance.base.prng import Prng
@@ -45,9 +45,16 @@ from appliance.formats.local import (
     LOCAL_STATUS,
 )
 from appliance.formats.site import Shard
+from appliance.formats.status.replica import (
+    NORMAL,
+    VIEW_CHANGE,
+    Attachment,
+    LogStanding,
+    ReplicaStatus,
+)
 
 _LIST = "list"  # what was asked, in place of the ids that are looked up
-OnStatus = Callable[[dict[str, Any]], None]
+OnStatus = Callable[[ReplicaStatus], None]
 
 
 class Sessions(Protocol):
@@ -141,14 +148,16 @@ class Local:
         if self.link.connected:
             self.link.ask(LOCAL_STATUS)
 
-    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
-        assert ring is not None
+    def on_attached(
+        self, link: LocalLink, told: Attachment | None, ring: memoryview | None
+    ) -> None:
+        assert told is not None and ring is not None
         geometry = self._edge.geometry
-        assert GEOMETRIES[facts["geometry"]] is geometry
-        segments = MappedSegments(Path(facts["segments_folder"]), geometry, facts["segments_max"])
+        assert GEOMETRIES[told.geometry] is geometry
+        segments = MappedSegments(Path(told.segments_folder), geometry, told.segments_max)
         self._segments = segments
-        self._learn(facts)  # first: who waited for the log reads as soon as it is here
-        self._edge.on_attached(self._place.shard, ring, segments, facts["log_seq"])
+        self._learn(told)  # first: who waited for the log reads as soon as it is here
+        self._edge.on_attached(self._place.shard, ring, segments, told.log_seq)
         self._place.opened(self.send)
         self._place.wake()
 
@@ -169,12 +178,12 @@ class Local:
         else:
             self._place.said(message)
 
-    def _learn(self, status: dict[str, Any]) -> None:
+    def _learn(self, status: ReplicaStatus | LogStanding) -> None:
         """How the replica is, in its own words."""
         if self._segments is not None:  # what is freed may be half overwritten: no fault
-            self._segments.oldest = max(self._segments.oldest, status["oldest_segment"])
-        stale_ms = status["stale_ms"]
-        since_us = clock.realtime_us() - stale_ms * 1000 if stale_ms else 0
+            self._segments.oldest = max(self._segments.oldest, status.oldest_segment)
+        stale_us = status.stale_ms * 1000
+        since_us = clock.realtime_us() - stale_us if stale_us else 0
         self._edge.on_replica_status(self._place.shard, why_behind(status), since_us)
 
     def on_batch(self, link: LocalLink) -> None:
@@ -185,16 +194,16 @@ class Local:
         self._place.gone()
 
 
-def why_behind(status: dict[str, Any]) -> str:
+def why_behind(status: ReplicaStatus | LogStanding) -> str:
     """Why a replica's tables may lack what the shard has stored, unknown to those who read from
     them; empty when they do not, and when everybody is told that they may: one that waits for a
     quorum that is gone serves the past, whatever it was about when it lost it."""
-    cut_off = status["status"] == "view_change" and status["stale_ms"]
-    if status["status"] != "normal" and not cut_off:
-        return str(status["status"])
-    if not status["state_ready"]:
+    cut_off = status.status == VIEW_CHANGE and status.stale_ms
+    if status.status != NORMAL and not cut_off:
+        return status.status
+    if not status.state_ready:
         return "fetching its state"
-    missing = status["commit_max"] - status["commit_min"]
+    missing = status.commit_max - status.commit_min
     return f"{missing} ops behind" if missing > REPLICA_BEHIND_OPS else ""
 
 

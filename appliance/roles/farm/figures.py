@@ -15,11 +15,13 @@ from appliance.base.errors import FormatError
 from appliance.base.limits import FARM_DOCUMENT_SIZE_MAX
 from appliance.cores.directory.directory import canonical
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
-from appliance.drivers.network.ask import Told, ask_status, status_of
+from appliance.drivers.network.ask import Told, status_of
 from appliance.formats.client.address import client_url
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import FARM
 from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.replica import REMOVED, STANDBY, ReplicaStatus
+from appliance.formats.status.status import Status
 
 BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
 _LAG_LOOK_S, _LAG_LOOKS = 0.25, 240  # together the last minute
@@ -92,18 +94,15 @@ class NodeStatus:
         found = []
         circuits = 0
         for shard in self.node.shards:
-            said = self._ask("shard", shard.number)
-            if said is None:
+            replica = self._status_of(ReplicaStatus, shard.number)
+            if replica is None:
                 found.append(Service(shard.number, 0, "the replica does not answer"))
                 continue
-            circuits += int(said.get("connections", 0))
-            status, removed = said.get("status"), said.get("role") == "removed"
-            why = "" if status == "normal" and not removed else str(status)
-            started = float(said.get("process", {}).get("started", time.time()))
-            uptime_ms = max(0, int((time.time() - started) * 1000))
-            if not removed:
-                ships = self._may_ship() and said.get("role") != "standby"
-                found.append(Service(shard.number, uptime_ms, why, ships))
+            circuits += replica.connections
+            if replica.role != REMOVED:
+                why = "" if replica.serves else replica.status
+                ships = self._may_ship() and replica.role != STANDBY
+                found.append(Service(shard.number, _uptime_ms(replica), why, ships))
         connections = 0
         for number in range(self.node.settings.edge_processes):
             edge = self._status_of(EdgeStatus, number)
@@ -114,15 +113,6 @@ class NodeStatus:
     def _may_ship(self) -> bool:
         settings = self.node.settings
         return settings.ship_target != SHIP_OFF and settings.ship_claim == "auto"
-
-    def _ask(self, kind: str, number: int) -> dict[str, Any] | None:
-        return ask_status(
-            self.node.path / SOCKETS_FOLDER,
-            cluster=self.node.site.cluster,
-            shard=number,
-            kind=kind,
-            timeout_s=_ASK_S,
-        )
 
     def _status_of(self, kind: type[Told], number: int) -> Told | None:
         """What is no such status is no answer: the other process may be of another version."""
@@ -138,6 +128,12 @@ class NodeStatus:
 
     def uptime_ms(self) -> int:
         return int((time.monotonic() - self.started) * 1000)
+
+
+def _uptime_ms(status: Status) -> int:
+    """Of its process; 0 while that does not tell."""
+    started = status.process.started or time.time()
+    return max(0, int((time.time() - started) * 1000))
 
 
 def service_id(node: NodeFolder, shard: int) -> str:

@@ -15,7 +15,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from appliance.formats.session import DUPLICATE, FORBIDDEN, OK, SEQUENCE_GAP
 from appliance.formats.sharing import Sharing, carrier_client_id
 from appliance.formats.site import Shard
 from appliance.formats.status.federation import CarriedShard
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.attached.log_session import LogSession, Result
 from appliance.roles.federation.carrier import Carrier
 from appliance.roles.federation.rooms import Identity, SharedRoom, of_room, policies_of
@@ -69,7 +69,7 @@ class ShardCarrying:
         self.turn = Turn(node.settings.index, nodes_of(shard))
         self._node, self._folder, self._carrier, self._log = node, folder, carrier, log
         self._prng = prng
-        self._status: dict[str, Any] | None = None
+        self._status: ReplicaStatus | None = None
         self._shared: SharedRooms | None = None
         self._due: deque[tuple[str, told.Append]] = deque()
         self._claim_seq = 1  # of our next own record in the shard's room
@@ -87,12 +87,12 @@ class ShardCarrying:
 
     # --- what the replica tells
 
-    def _on_status(self, status: dict[str, Any]) -> None:
+    def _on_status(self, status: ReplicaStatus) -> None:
         self._status = status
         if self.generation and self._is_over(status):
             self._wake.set()
 
-    def _is_over(self, status: dict[str, Any] | None) -> bool:
+    def _is_over(self, status: ReplicaStatus | None) -> bool:
         """Whether another node carries, or is about to."""
         if self.session.source is None or status is None:
             return True
@@ -130,8 +130,8 @@ class ShardCarrying:
         elif source.log_seq > self._read_to:
             await self._read_on(source.log_seq)
 
-    async def _take_over(self, status: dict[str, Any]) -> None:
-        generation = status["carrying"]["generation"] + 1
+    async def _take_over(self, status: ReplicaStatus) -> None:
+        generation = status.carrying.generation + 1
         claim = await self._claim(generation)
         source = self.session.source
         if claim is None or source is None:
@@ -370,7 +370,7 @@ class ShardCarrying:
             shard=self.shard.number,
             carries=self._appending is not None,
             generation=self.generation,
-            carried_by=(self._status or {}).get("carrying", {}).get("node"),
+            carried_by=None if self._status is None else self._status.carrying.node,
             read_to=self._read_to,
             due=len(self._due),
             error=self.error,

@@ -15,6 +15,7 @@ from appliance.cores.metadata.session import Pace
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
 from appliance.drivers.host.node_folder import (
     SOCKETS_FOLDER,
@@ -79,6 +80,7 @@ class MetadataRole:
         self._life = Lifetime()
         self._stopped = self._life.asked
         self._beat = Beat("metadata", log, self._life)
+        self._figures = Figures()
         sockets = sockets_of(node.path)
         self._door = Door(sockets, site.cluster, self._ask, self.service.counters)
         self._status_server = StatusServer(
@@ -230,6 +232,7 @@ class MetadataRole:
             uplink=self._tree.uplink,
             directory=self._tree.directory,
             live_links=len(self.live.codecs),
+            process=self._figures.read(),
             beat=self._beat.told(),
             sites=self._site_links.shown() if self._site_links is not None else [],
         )

@@ -5,11 +5,11 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from appliance.base.errors import ApplianceError, FormatError, TargetError
 from appliance.base.prng import Prng
 from appliance.cores.shipping import shipper as core
+from appliance.cores.shipping.lateness import state_in
 from appliance.cores.shipping.plan import SECOND_US
 from appliance.cores.shipping.role import Role
 from appliance.cores.shipping.seams import SeekSeams
@@ -27,11 +27,11 @@ from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats import record as rec
-from appliance.formats.checkpoint import ShippingState
 from appliance.formats.event import Shipped, encode_shipped
 from appliance.formats.session import DUPLICATE, OK, SEQUENCE_GAP
 from appliance.formats.site import Shard
 from appliance.formats.site_view import Group, SiteView
+from appliance.formats.status.replica import ReplicaStatus
 from appliance.formats.status.shipper import ShippedShard
 from appliance.roles.attached.log_session import LogSession
 from appliance.roles.shipper.repair import Repair, Repairs
@@ -53,7 +53,7 @@ class ShardShipping:
         log: logging.Logger,
         counters: Counter[str],
         drops: Counter[str],
-        on_report: Callable[[dict[str, Any]], None],
+        on_report: Callable[[ReplicaStatus], None],
     ) -> None:
         """`on_report` hears what the replica tells of itself, before it is gone by."""
         self._log, self._shard, self._on_report = log, shard, on_report
@@ -101,15 +101,12 @@ class ShardShipping:
 
     # --- the replica
 
-    def _on_status(self, status: dict[str, Any]) -> None:
+    def _on_status(self, status: ReplicaStatus) -> None:
         self._on_report(status)
-        self.follows = not 0 <= status["replica"] < status["replica_count"]
-        told = status["shipping"]
-        state = ShippingState(**{name: told[name] for name in ShippingState._fields})
-        state = state._replace(manifest_hash=bytes.fromhex(told["manifest_hash"]))
-        of_clock = status["clock"]
-        log = LogTime(of_clock["log_us"], of_clock["corrected_us"])
-        self.core.on_state(state, told["cursor"], told["log_seq"], _now_us(), log)
+        self.follows = not 0 <= status.replica < status.replica_count
+        told = status.shipping
+        log = LogTime(status.clock.log_us, status.clock.corrected_us)
+        self.core.on_state(state_in(told), told.cursor, told.log_seq, _now_us(), log)
 
     async def _append(self, shipped: Shipped) -> tuple[int, int]:
         """(code, log_seq) of the record; asks until the shard answers."""

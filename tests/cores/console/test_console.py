@@ -15,7 +15,17 @@ from appliance.cores.console.console import HISTORY_MAX, Console
 from appliance.cores.console.model import CLOCK_JUMP_KEPT_MS, Source
 from appliance.formats.nvme_health import decode_health
 from appliance.formats.site_view import SiteView
-from tests.cores.console.worlds import WALL_MS, edge, healthy, looked, names, replica, shown, site
+from tests.cores.console.worlds import (
+    WALL_MS,
+    edge,
+    healthy,
+    looked,
+    names,
+    poll,
+    replica,
+    shown,
+    site,
+)
 from tests.formats.test_nvme_health import page
 
 STORED = Path(__file__).parent
@@ -221,7 +231,7 @@ def test_an_alarm_keeps_the_age_that_another_console_tells() -> None:
     bad = healthy() | {Source("edge", 2, 0): None}
     console = Console(SiteView(site()))
     console.remember([("edge_down", "edge 0 on node-2", 1000), ("sync", "shard 0 on node-1", 0)])
-    console.on_poll(bad, now_ms=61_000, wall_ms=WALL_MS)
+    poll(console, bad, now_ms=61_000, wall_ms=WALL_MS)
     assert [(alarm.name, alarm.since_ms) for alarm in console.alarms()] == [("edge_down", 1000)]
 
 
@@ -249,7 +259,7 @@ def test_a_halt_keeps_its_reason_and_its_age_while_the_process_is_tried_again() 
     trying = halted | {Source("replica", 1, 0): replica(1, status="recovering")}
     console = Console(SiteView(site()))
     for second, answers in enumerate((silent, trying, silent, silent), 1):
-        console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS)
+        poll(console, answers, now_ms=1000 * second, wall_ms=WALL_MS)
         (alarm,) = [alarm for alarm in console.alarms() if alarm.severity == "bad"]
         assert (alarm.name, alarm.text) == ("replica_halted", reason)
         assert 1000 * second - alarm.since_ms == 1000 * second - 500
@@ -260,7 +270,7 @@ def test_a_process_whose_beat_stands_is_named_until_it_is_heard_again() -> None:
     console = Console(SiteView(site()))
     for silent_ms, expected in ((0, []), (2500, [("role_stuck", "edge-0 on node-1")]), (0, [])):
         answers = healthy() | {Source("supervisor", 1, 0): supervisor(silent_ms)}
-        console.on_poll(answers, now_ms=1000, wall_ms=WALL_MS)
+        poll(console, answers, now_ms=1000, wall_ms=WALL_MS)
         assert names(console) == expected
         assert [alarm.text for alarm in console.alarms()] == ["its beat stands for 2 s"][
             : len(expected)
@@ -286,11 +296,21 @@ def test_processes_are_shown_as_the_kernel_has_them_and_with_what_it_refused() -
     (table,) = [table for table in console.tables() if table.title == "Processes"]
     at = [row[1].text for row in table.rows].index(told["children"][0]["name"])
     texts = [cell.text for cell in table.rows[at]]
-    assert texts[3:] == ["0,2-4", "fifo 10", "locked", "off"] and texts[0] == "node-1"
+    assert texts[0] == "node-1" and texts[3:] == [
+        "yes",
+        "96 MiB",
+        "0,2-4",
+        "fifo 10",
+        "locked",
+        "off",
+    ]
+    silent = healthy() | {Source("supervisor", 1, 0): told, Source("replica", 1, 0): None}
+    (table,) = [table for table in looked(silent).tables() if table.title == "Processes"]
+    assert [cell.text for cell in table.rows[at]][3:5] == ["no", "–"]
     told["children"][0] |= {"refused": {"memory_lock": "too much"}, "locked_bytes": 0}
     console = looked(healthy() | {Source("supervisor", 1, 0): told})
     (table,) = [table for table in console.tables() if table.title == "Processes"]
-    cell = table.rows[at][5]
+    cell = table.rows[at][7]
     assert (cell.text, cell.tone) == ("not locked: too much", "warn")
     assert console.plain()["processes"][at]["placed"]["cores"] == (0, 2, 3, 4)
 
@@ -338,7 +358,7 @@ def test_a_shard_without_answers_makes_no_rate_when_it_comes_back() -> None:
 def test_the_curves_hold_five_minutes() -> None:
     console = Console(SiteView(site()))
     for second in range(HISTORY_MAX + 5):
-        console.on_poll(healthy(), now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
+        poll(console, healthy(), now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
     history = console.history()
     assert len(history) == HISTORY_MAX
     assert history[0]["at"] == WALL_MS + 5000
@@ -355,12 +375,12 @@ def test_the_curves_hold_five_minutes() -> None:
 )
 def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | None) -> None:
     console = looked(healthy())
-    console.on_poll(healthy(), now_ms=1000, wall_ms=WALL_MS + 1000 + jump_ms)
+    poll(console, healthy(), now_ms=1000, wall_ms=WALL_MS + 1000 + jump_ms)
     late = 1000 + CLOCK_JUMP_KEPT_MS
     for now_ms in (1000, late):
-        console.on_poll(healthy(), now_ms=now_ms, wall_ms=WALL_MS + now_ms + jump_ms)
+        poll(console, healthy(), now_ms=now_ms, wall_ms=WALL_MS + now_ms + jump_ms)
         assert [alarm.text for alarm in console.alarms()] == ([words] if words else [])
-    console.on_poll(healthy(), now_ms=late + 1, wall_ms=WALL_MS + late + 1 + jump_ms)
+    poll(console, healthy(), now_ms=late + 1, wall_ms=WALL_MS + late + 1 + jump_ms)
     assert console.alarms() == ()
 
 

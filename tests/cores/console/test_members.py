@@ -9,7 +9,7 @@ from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView
-from tests.cores.console.worlds import WALL_MS, edge, healthy, looked, names, replica, site
+from tests.cores.console.worlds import WALL_MS, edge, healthy, looked, names, poll, replica, site
 
 MEMBERS = [(bytes([1, i]) * 8).hex() for i in range(3)]
 
@@ -71,7 +71,7 @@ def promoted(silent: int | None = None, **changes: Any) -> dict[Source, dict[str
 
 def polled(console: Console, *polls: dict[Source, dict[str, Any] | None]) -> Console:
     for answers in polls:
-        console.on_poll(answers, now_ms=1000, wall_ms=WALL_MS)
+        poll(console, answers, now_ms=1000, wall_ms=WALL_MS)
     return console
 
 

@@ -4,9 +4,11 @@ from typing import Any
 
 from appliance.cores.console.cells import lines
 from appliance.cores.console.console import Console
-from appliance.cores.console.model import Source
+from appliance.cores.console.model import Answers, Source
 from appliance.formats.site import Node, Shard, Site
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.status import parse
+from tests.statuses import KINDS, VOLUME
 
 
 def site(nodes: int = 3, shards: int = 1) -> Site:
@@ -80,12 +82,7 @@ def replica(
             for i in range(3)
             if i != index
         },
-        "volume": {
-            "journal": {"count": 900, "p50_us": 110, "p99_us": 420, "max_us": 2000},
-            "extents": 3,
-            "extents_max": 4096,
-            "alarm": None,
-        },
+        "volume": VOLUME,
         "process": {"cpu_percent": 7.5, "rss": 96 << 20},
         "connections": 4,
         "edges": 1,
@@ -124,11 +121,26 @@ def healthy(records: int = 5678, acked: int = 1000) -> dict[Source, dict[str, An
 WALL_MS = 1_700_000_000_000
 
 
+Raw = dict[Source, dict[str, Any] | None]
+
+
+def read(raw: Raw) -> Answers:
+    """Answers as they come, as whoever asks reads them."""
+    return {
+        source: None if said is None else parse(KINDS[source.kind], said)
+        for source, said in raw.items()
+    }
+
+
+def poll(console: Console, raw: Raw, *, now_ms: int, wall_ms: int) -> None:
+    console.on_poll(read(raw), now_ms=now_ms, wall_ms=wall_ms)
+
+
 def looked(*polls: dict[Source, dict[str, Any] | None], shards: int = 1) -> Console:
     """A console after these polls, one a second."""
     console = Console(SiteView(site(shards=shards)))
     for second, answers in enumerate(polls):
-        console.on_poll(answers, now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
+        poll(console, answers, now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
     return console
 
 

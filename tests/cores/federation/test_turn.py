@@ -1,8 +1,8 @@
 """Whose turn it is to carry: of the primary, or of whom the farm chose, and of one at a time."""
 
-from typing import Any
-
 from appliance.cores.federation.turn import NOBODY, PATIENCE_MS, SILENT_MS_MAX, Turn
+from appliance.formats.status.replica import ReplicaStatus
+from tests.statuses import replica_status
 
 NODES = {"aa": 0, "bb": 1, "cc": 2, "dd": 3}
 STEP_MS = 250
@@ -27,18 +27,20 @@ class Group:
         for turn in self.turns:
             turn.chosen = node
 
-    def status(self, node: int) -> dict[str, Any]:
+    def status(self, node: int) -> ReplicaStatus:
         newest = self.claims[-1] if self.claims else 0
-        silent = {str(i): {"silent_ticks": ms // TICK_MS} for i, ms in enumerate(self.heard_ms)}
-        return {
-            "carrying": {"generation": len(self.claims), "node": newest},
-            "status": "normal",
-            "role": "primary" if node == self.primary else "backup",
-            "members": list(NODES),
-            "replica_count": 3,
-            "peers": silent,
-            "tick_ms": TICK_MS,
+        peers = {
+            i: {"view": 3, "commit_min": 0, "checkpoint": 0, "silent_ticks": ms // TICK_MS}
+            for i, ms in enumerate(self.heard_ms)
         }
+        return replica_status(
+            carrying={"generation": len(self.claims), "node": newest},
+            role="primary" if node == self.primary else "backup",
+            members=list(NODES),
+            replica_count=3,
+            peers=peers,
+            tick_ms=TICK_MS,
+        )
 
     def carries(self) -> list[int]:
         return [node for node, generation in enumerate(self.generations) if generation]

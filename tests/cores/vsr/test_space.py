@@ -31,7 +31,7 @@ def test_one_of_three_may_be_short_and_two_may_not() -> None:
     for indexes, code in (((), OK), ((0,), OK), ((2,), OK), ((1, 2), STORAGE_FULL)):
         short(group, *indexes)
         assert answered(group, session) == code, indexes
-        assert group.core(0).status_report()["space"]["sparing"] == (code != OK)
+        assert group.core(0).status_report().space.sparing == (code != OK)
     short(group, 2)
     session.again()
     assert answered(group, session) == OK

@@ -10,6 +10,7 @@ from appliance.drivers.host.site_watch import SiteWatch
 from appliance.formats.group import Configuration
 from appliance.formats.site import Node, Shard, Site, encode_site
 from appliance.formats.site_view import SiteView
+from tests.statuses import replica_status
 
 IDS = [bytes([1, i]) * 8 for i in range(3)]
 
@@ -80,11 +81,12 @@ def test_a_file_that_alters_what_is_in_use_is_not_taken_and_named_once(
 
 def test_a_role_hears_of_each_change_that_a_replica_reports(tmp_path: Path, whole: Site) -> None:
     watched = Watched(tmp_path, whole)
-    status = {"shard": 0, "epoch": 0, "replica_count": 2, "members_op": 0}
-    watched.watch.on_status(status | {"members": [i.hex() for i in IDS[:2]]})
+    members = [i.hex() for i in IDS[:2]]
+    status = replica_status(replica_count=2, members=members)
+    watched.watch.on_status(status)
     assert [view.outside for view in watched.views] == [{2}]
     watched.watch.learn(0, Configuration(0, 7, 2, tuple(IDS)))
-    watched.watch.on_status(status | {"members": [i.hex() for i in IDS[:2]]})  # of one that lags
+    watched.watch.on_status(status)  # of one that lags
     watched.watch.learn(0, None)
     assert [view.outside for view in watched.views] == [{2}, set()]
 

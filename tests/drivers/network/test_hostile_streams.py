@@ -46,6 +46,7 @@ from tests.drivers.network.test_local import Heard
 from tests.drivers.network.test_stream import End
 from tests.patience import HUNG_S, within
 from tests.roles.objects_site import Running, site_of
+from tests.statuses import attachment
 
 CLUSTER = bytes(range(16))
 
@@ -120,7 +121,7 @@ async def replica_socket(folder: Path) -> AsyncIterator[Port]:
         sender=0,
         message_size_max=1 << 20,
         ring_fd=ring_fd,
-        facts=dict,
+        attachment=lambda: attachment(1 << 16),
         counters=Counter(),
         drops=Counter(),
     )

@@ -1,6 +1,7 @@
 """Sockets within a node: the shared ring, who is let in, and coming back."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -30,10 +31,14 @@ from appliance.formats.local import (
     number_of,
     told,
 )
+from appliance.formats.status.part import plain
+from appliance.formats.status.replica import Attachment
 from tests.patience import HUNG_S, within
+from tests.statuses import attachment, replica_status
 
 CLUSTER, SHARD, REPLICA, SIZE_MAX = b"c" * 16, 0, 2, 1 << 20
 RING_SIZE = 1 << 16
+ATTACHED = attachment(RING_SIZE)
 
 
 class Heard:
@@ -42,7 +47,7 @@ class Heard:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.connections: list[Connection] = []
-        self.facts: list[dict[str, Any]] = []
+        self.told: list[Attachment | None] = []
         self.rings: list[memoryview | None] = []
         self.detached = 0
         self.counters: Counter[str] = Counter()
@@ -59,8 +64,10 @@ class Heard:
     def on_closed(self, connection: Connection) -> None:
         self._changed.set()
 
-    def on_attached(self, link: LocalLink, facts: dict[str, Any], ring: memoryview | None) -> None:
-        self.facts.append(facts)
+    def on_attached(
+        self, link: LocalLink, told: Attachment | None, ring: memoryview | None
+    ) -> None:
+        self.told.append(told)
         self.rings.append(ring)
         self._changed.set()
 
@@ -92,7 +99,7 @@ class Pair:
             sender=REPLICA,
             message_size_max=SIZE_MAX,
             ring_fd=self.ring_fd,
-            facts=lambda: {"ring_size": RING_SIZE, "log_seq": 7},
+            attachment=lambda: ATTACHED,
             counters=self.replica.counters,
             drops=self.replica.drops,
         )
@@ -136,23 +143,23 @@ def run(path: Path, story: Callable[[Pair], Coroutine[None, None, None]]) -> Non
 
 
 @pytest.mark.parametrize(
-    "facts",
+    "said",
     [[], {}, "x", None, {"ring_size": "x"}, {"ring_size": -1}, {"ring_size": 1 << 40},
      {"ring_size": 1 << 70}, {"ring_size": None}, {"ring_size": [1]}],
 )  # fmt: skip
 def test_a_link_dials_again_whatever_the_answer_to_its_attaching_says(
-    path: Path, facts: Any
+    path: Path, said: Any
 ) -> None:
     async def story(pair: Pair) -> None:
-        good = pair.server._facts
-        pair.server._facts = lambda: facts
+        good = pair.server._attachment
+        pair.server._attachment = lambda: said
         link = pair.link(pair.edge, attach=True)
         async with within(HUNG_S):
             while pair.edge.counters["dial_failed"] < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert not pair.edge.facts
-        pair.server._facts = good
-        await pair.edge.until(lambda: bool(pair.edge.facts))
+        assert not pair.edge.told
+        pair.server._attachment = good
+        await pair.edge.until(lambda: bool(pair.edge.told))
         await link.close()
 
     run(path, story)
@@ -161,8 +168,8 @@ def test_a_link_dials_again_whatever_the_answer_to_its_attaching_says(
 def test_the_ring_is_the_same_memory_at_both_ends(path: Path) -> None:
     async def story(pair: Pair) -> None:
         link = pair.link(pair.edge, attach=True)
-        await pair.edge.until(lambda: bool(pair.edge.facts))
-        assert pair.edge.facts == [{"ring_size": RING_SIZE, "log_seq": 7}]
+        await pair.edge.until(lambda: bool(pair.edge.told))
+        assert pair.edge.told == [ATTACHED]
         ring = pair.edge.rings[0]
         assert ring is not None and ring.readonly and len(ring) == RING_SIZE
         pair.ring[100:105] = b"hello"
@@ -177,8 +184,8 @@ def test_commits_are_told_to_those_who_attached_only(path: Path) -> None:
     async def story(pair: Pair) -> None:
         console = Heard()
         links = [pair.link(pair.edge, attach=True), pair.link(console, attach=False)]
-        await pair.edge.until(lambda: bool(pair.edge.facts))
-        await console.until(lambda: bool(console.facts))
+        await pair.edge.until(lambda: bool(pair.edge.told))
+        await console.until(lambda: bool(console.told))
         for log_seq in (8, 9):
             pair.server.committed(log_seq)
         await pair.edge.until(lambda: len(pair.edge.messages) == 2)
@@ -222,15 +229,18 @@ def test_answers_find_their_questions_in_whatever_order_they_come(path: Path) ->
         await pair.replica.until(lambda: len(pair.replica.messages) == 3)
         asked = [message.header for message in pair.replica.messages]
         assert len({number_of(header) for header in asked}) == 3
-        status = told(LOCAL_STATUS, cluster=CLUSTER, shard=SHARD, body=b'{"oldest_segment":1}')
+        text = json.dumps(plain(replica_status(oldest_segment=1))).encode()
+        status = told(LOCAL_STATUS, cluster=CLUSTER, shard=SHARD, body=text)
         say, frame = pair.replica.connections[0].send, pair.server.signer.frame
         for header in (asked[1], asked[2], asked[0]):
             say(frame(answer(header, LOCAL_ROOMS, body=b"x"), b"x"))
-            say(frame(status, b'{"oldest_segment":1}'))
+            say(frame(status, text))
         await pair.edge.until(lambda: len(pair.edge.messages) == 6)
         rooms = [m for m in pair.edge.messages if m.header.command == LOCAL_ROOMS]
         assert [link.asked(message) for message in rooms] == ["two", "three", "one"]
-        assert link.connected and link.status_in(pair.edge.messages[1]) == {"oldest_segment": 1}
+        assert link.connected and link.status_in(pair.edge.messages[1]) == replica_status(
+            oldest_segment=1
+        )
         assert link.asked(rooms[0]) is None, "it was answered before"
         await pair.edge.until(lambda: pair.edge.counters["closed_malformed"] == 1)
         await link.close()
@@ -275,7 +285,7 @@ def test_attaching_late_is_refused(path: Path) -> None:
         link.send(link.signer.frame(attach, b""))
         await pair.edge.until(lambda: pair.edge.detached == 1)
         assert pair.replica.counters["closed_attach_not_first"] == 1
-        await pair.edge.until(lambda: len(pair.edge.facts) == 2)  # and dials again
+        await pair.edge.until(lambda: len(pair.edge.told) == 2)  # and dials again
         await link.close()
 
     run(path, story)
@@ -296,7 +306,7 @@ def test_an_edge_attaches_anew_to_a_replica_that_was_restarted(path: Path) -> No
         leave_behind(path)
         pair.server = pair.new_server()
         await pair.server.start(path)
-        await pair.edge.until(lambda: len(pair.edge.facts) == 2)
+        await pair.edge.until(lambda: len(pair.edge.told) == 2)
         assert link.connected
         await link.close()
 
@@ -320,12 +330,12 @@ def test_a_link_opens_though_its_process_stands_still_past_the_time_for_it(
     async def story(pair: Pair) -> None:
         owner = Still()
         link = pair.link(owner, attach=True)
-        await owner.until(lambda: bool(owner.facts))
+        await owner.until(lambda: bool(owner.told))
         await asyncio.sleep(0)  # whoever dialled hears of it, one way or another
         await asyncio.sleep(0)
         assert link.connected and link.ask(LOCAL_READ_ROOMS)
         await pair.replica.until(lambda: bool(pair.replica.messages))
-        assert len(owner.facts) == 1 and not owner.counters["dial_failed"]
+        assert len(owner.told) == 1 and not owner.counters["dial_failed"]
         await link.close()
 
     run(path, story)

@@ -80,7 +80,7 @@ def test_what_is_written_to_a_device_is_there_for_the_next_process(folder: Path)
                 *(serving.write(at, numbered_sector(n)) for at, n in places.items())
             )
             statistics = serving.volume.statistics()
-            assert statistics["device"] and statistics["extents"] == SEGMENTS_MAX
+            assert statistics.device and statistics.extents == SEGMENTS_MAX
 
     uvloop.run(write())
     volume = Volume(folder)

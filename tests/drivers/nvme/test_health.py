@@ -10,6 +10,7 @@ import pytest
 from appliance.base.limits import MIB
 from appliance.drivers.nvme import health
 from appliance.drivers.nvme.health import DiskHealth, controllers, controllers_of, health_of
+from appliance.formats.status.replica import DisksHealth
 from tests.formats.test_nvme_health import page
 from tests.loop_device import loop_device
 from tests.patience import HUNG_S
@@ -93,7 +94,7 @@ def test_a_volume_on_another_disk_says_that_nothing_is_told(disk_folder: Path) -
     (disk_folder / "data").touch()
     told = DiskHealth(disk_folder, system=disk_folder)
     told.poll()
-    assert told.figures() == {"disks": {}, "untold": {"disk": health.NO_CONTROLLER}}
+    assert told.figures() == DisksHealth(untold={"disk": health.NO_CONTROLLER})
 
 
 @pytest.mark.root
@@ -102,10 +103,10 @@ def test_a_volume_on_a_loop_device_says_that_nothing_is_told(disk_folder: Path) 
         (disk_folder / "data").symlink_to(device)
         told = DiskHealth(disk_folder)
         told.poll()
-        assert told.figures() == {"disks": {}, "untold": {"disk": health.NO_CONTROLLER}}
+        assert told.figures() == DisksHealth(untold={"disk": health.NO_CONTROLLER})
         (disk_folder / "data").unlink()
     told.poll()
-    assert told.figures()["untold"] == {"disk": "No such file or directory"}
+    assert told.figures().untold == {"disk": "No such file or directory"}
 
 
 def test_nobody_waits_for_a_disk_that_takes_its_time(
@@ -119,9 +120,9 @@ def test_nobody_waits_for_a_disk_that_takes_its_time(
         return page()
 
     told = DiskHealth(tmp_path, system=system, records=tmp_path, ask=ask)
-    assert told.figures() == told.figures() == {"disks": {}, "untold": {}}
+    assert told.figures() == told.figures() == DisksHealth()
     answers.set()
-    wait_until(lambda: "nvme0" in told.figures()["disks"], HUNG_S, "it is told once it is known")
+    wait_until(lambda: "nvme0" in told.figures().disks, HUNG_S, "it is told once it is known")
 
 
 def test_each_disk_under_a_volume_is_told_or_why_not(
@@ -135,5 +136,5 @@ def test_each_disk_under_a_volume_is_told_or_why_not(
     told = DiskHealth(tmp_path, system=system, records=tmp_path, ask=ask)
     told.poll()
     figures = told.figures()
-    assert figures["disks"].keys() == {"nvme0"} and figures["untold"].keys() == {"nvme1"}
-    assert figures["disks"]["nvme0"]["media_errors"] == 1 << 56
+    assert figures.disks.keys() == {"nvme0"} and figures.untold.keys() == {"nvme1"}
+    assert figures.disks["nvme0"].media_errors == 1 << 56

@@ -324,8 +324,8 @@ def test_writes_queued_at_once_share_a_flush(folder: Path) -> None:
         addresses = [SMALL.wal_headers_offset + slot * SECTOR_SIZE for slot in range(40)]
         await asyncio.gather(*(serving.write(a, numbered_sector(a)) for a in addresses[::-1]))
         statistics = serving.volume.statistics()
-        assert statistics["groups"] <= 3  # the first may have left alone
-        assert statistics["journal"]["count"] == 40
+        assert statistics.groups <= 3  # the first may have left alone
+        assert statistics.journal.count == 40
         for address in addresses:
             assert await serving.read(address, SECTOR_SIZE) == numbered_sector(address)
 
@@ -426,8 +426,8 @@ def test_a_slowed_flush_shows_in_the_statistics(folder: Path) -> None:
     async def story(serving: Serving) -> None:
         for slot in range(5):
             await serving.write(SMALL.wal_headers_offset + slot * SECTOR_SIZE, bytes(SECTOR_SIZE))
-        figures = serving.volume.statistics()["journal"]
-        assert figures["count"] == 5 and figures["p50_us"] >= 10_000
+        figures = serving.volume.statistics().journal
+        assert figures.count == 5 and figures.p50_us >= 10_000
 
     serve(folder, story, flush_slow_ms=10)
 
@@ -457,7 +457,7 @@ def test_the_next_extent_is_there_before_it_is_needed(folder: Path) -> None:
         for extent in range(SEGMENTS_MAX):
             found = await serving.read(EXTENT + extent * SMALL.extent_size, SECTOR_SIZE)
             assert found == numbered_sector(extent)
-        assert serving.volume.statistics()["extents"] == SEGMENTS_MAX
+        assert serving.volume.statistics().extents == SEGMENTS_MAX
 
     serve(folder, story)
 
@@ -469,7 +469,7 @@ def test_when_segments_are_refilled_downwards_the_one_before_is_there_in_time(
         for extent in reversed(range(3, SEGMENTS_MAX)):
             await serving.write(EXTENT + extent * SMALL.extent_size, numbered_sector(extent))
             await until((folder / "segments" / f"{extent - 1:06d}").exists)
-        await until(lambda: serving.volume.statistics()["extents"] == SEGMENTS_MAX)
+        await until(lambda: serving.volume.statistics().extents == SEGMENTS_MAX)
 
     serve(folder, story)
 
@@ -503,7 +503,7 @@ def test_a_disk_is_as_full_as_df_says_without_what_is_kept_back_for_root(
         state = SimpleNamespace(f_blocks=1000, f_bfree=800, f_bavail=200, f_frsize=4096)
         monkeypatch.setattr("os.fstatvfs", lambda place: state)
         told = serving.volume.statistics()
-        assert (told["disk_size"], told["disk_free"]) == (400 * 4096, 200 * 4096)
+        assert (told.disk_size, told.disk_free) == (400 * 4096, 200 * 4096)
 
     serve(folder, story)
 
@@ -533,7 +533,7 @@ def test_room_is_what_extents_that_are_not_there_yet_need(
 def test_a_new_volume_makes_none_that_is_not_soon_needed(folder: Path) -> None:
     async def story(serving: Serving) -> None:
         await serving.write(EXTENT, numbered_sector(0))
-        assert serving.volume.statistics()["extents"] == EXTENTS_AT_FORMAT
+        assert serving.volume.statistics().extents == EXTENTS_AT_FORMAT
 
     serve(folder, story)
     assert len(list((folder / "segments").iterdir())) == EXTENTS_AT_FORMAT
@@ -641,11 +641,11 @@ def test_writing_ahead_without_room_is_an_alarm_and_no_failure(folder: Path) -> 
         ahead = folder / "segments" / "000002.new"
         ahead.mkdir()  # nobody can make a file of that name
         await serving.write(EXTENT + SMALL.extent_size, numbered_sector(1))
-        await until(lambda: serving.volume.statistics()["alarm"] != "")
-        assert "000002" in serving.volume.statistics()["alarm"]
+        await until(lambda: serving.volume.statistics().alarm != "")
+        assert "000002" in (serving.volume.statistics().alarm or "")
         ahead.rmdir()
         await serving.write(EXTENT + SMALL.extent_size, numbered_sector(2))
-        await until(lambda: serving.volume.statistics()["alarm"] == "")
+        await until(lambda: serving.volume.statistics().alarm == "")
 
     serve(folder, story)
 
