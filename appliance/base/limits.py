@@ -173,6 +173,7 @@ LEAVES_KEPT_MAX = 24  # leaves of sealed segments in memory, of those that read 
 SEGMENTS_SUMMED_MAX = 192  # of which the CRC of each record is kept, 80 KB each
 SEGMENT_MEND_MS_MAX = 1000  # a reader of a broken segment waits so long for a peer's copy
 SEGMENTS_REPORTED_MAX = 64  # broken ones that readers have found and that wait to be mended
+SPREAD_MS_OF_CLIENT, SPREAD_MS_MAX = 2, 10_000  # of those whom a node sends to another one
 ROOM_WAIT_MS_MAX = 500  # a room that was just created elsewhere is waited for
 REPLICA_BEHIND_OPS = 64  # a replica further behind is not asked for rooms and history
 # members are heard of twice a second: a node that hears no quorum for longer is cut off

@@ -84,6 +84,8 @@ VALUES = {
     "has_more": st.booleans(),
     "cursor": u64s,
     "stale_since": u64s,
+    "spread": u32s,
+    "url": texts,
     "created": st.booleans(),
     "after": u64s,
     "next": u64s,

@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 
 from appliance.base.limits import DESCRIPTORS_RESERVED
 from appliance.drivers.host.node_folder import open_node
-from appliance.formats.client.connection import ErrorFrame, Ping, Pong
+from appliance.formats.client.connection import ErrorFrame, NextNode, Ping, Pong
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
@@ -372,11 +372,14 @@ def test_a_stopped_edge_sends_its_clients_away_and_ends_well(site: EdgeSite) -> 
     with site.chat(2) as chat:
         code, said = site.stop_edge(2)
         assert (code, said) == (0, "")
-        told = chat.next(ErrorFrame)
+        sent_to, told = chat.next(NextNode), chat.next(ErrorFrame)
         assert told.name == "closing"
-        others = elsewhere(open_node(site.node(2)))
-        assert others
-        assert told.detail in [f"this node is stopping; go to {url}" for url in others]
+        node = open_node(site.node(2))
+        others = elsewhere(node, {})
+        assert len(others) > 1 and sent_to.url in others and sent_to.spread == 2
+        assert told.detail == f"this node is stopping; go to {sent_to.url}"
+        out = next(other for other in node.site.nodes if other.index != 2)
+        assert len(elsewhere(node, {"excluded": [str(out.farm_id)]})) == len(others) - 1
         with pytest.raises(ConnectionClosed) as closed:
             chat.socket.recv(timeout=HUNG_S)
         assert closed.value.rcvd.code == 1001

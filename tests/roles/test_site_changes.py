@@ -86,7 +86,9 @@ class Observers:
         answer = await asyncio.to_thread(lambda: json.load(urllib.request.urlopen(url)))
         assert [place["index"] for place in answer["nodes"]] == handed_out
         ports = {node.client_port: node.index for node in self.edge._node.site.nodes}
-        next_ones = [int(url.rsplit(":", 1)[1].split("/")[0]) for url in elsewhere(self.edge._node)]
+        next_ones = [
+            int(url.rsplit(":", 1)[1].split("/")[0]) for url in elsewhere(self.edge._node, {})
+        ]
         assert [ports[port] for port in next_ones] == [n for n in handed_out if n != 0]
         assert await self.shippers_asked() == handed_out
 

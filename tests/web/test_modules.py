@@ -304,7 +304,7 @@ def test_a_message_seen_in_the_room_needs_no_ack(blank: Page) -> None:
 
 LINK = """
   const { Link } = await load('link');
-  const { stale, dead } = argument;
+  const { stale, dead, sent = {} } = argument;
   const opened = [];
   let now = 0;
   performance.now = () => (now += argument.slow_ms);
@@ -317,6 +317,11 @@ LINK = """
       if (dead.includes(url)) return this.onclose?.({});
       this.hear({ type: 'welcome', node: 0 });
       if (stale.includes(url)) this.hear({ type: 'node_state', stale_since: 1 });
+      if (sent[url]) {
+        this.hear({ type: 'next_node', url: sent[url], spread: 40 });
+        delete sent[url];
+        this.onclose?.({});
+      }
     }
     hear(frame) { this.onmessage?.({ data: JSON.stringify(frame) }); }
     close() {}
@@ -347,6 +352,12 @@ def test_nodes_that_are_cut_off_are_left_for_one_round_however_long_it_takes(
 ) -> None:
     told = {"stale": stale, "dead": dead, "opened": len(opened), "slow_ms": slow_ms}
     assert run(blank, LINK, told) == [opened, "live"]
+
+
+def test_who_is_sent_on_goes_there_and_to_nobody_it_does_not_know(blank: Page) -> None:
+    told = {"stale": "", "dead": "", "slow_ms": 0, "opened": 3}
+    sent = {"a": "c", "c": "ws://203.0.113.9:1/v1"}
+    assert run(blank, LINK, told | {"sent": sent}) == ["aca", "live"]
 
 
 SHARED = """

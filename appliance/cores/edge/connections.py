@@ -11,10 +11,12 @@ from appliance.cores.edge.expiries import Expiries
 from appliance.cores.edge.lookup import Lookup
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
+from appliance.cores.edge.requests.directory import Directories
 from appliance.cores.edge.requests.sign_in import SignIn
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Claims, Tokens
+from appliance.formats.client.connection import NextNode
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import Frame
 from appliance.formats.client_errors import (
@@ -160,18 +162,27 @@ class Connections:
 
     def shut_down(self, elsewhere: Sequence[str]) -> None:
         """The node stops: every client is told to go to one of these addresses, in turn."""
+        spread_ms = self._spread_ms()
         for place, session in enumerate(list(self.sessions.values())):
             if session.state != "closed":
                 words = "this node is stopping"
                 if elsewhere:
-                    words += f"; go to {elsewhere[place % len(elsewhere)]}"
+                    url = elsewhere[place % len(elsewhere)]
+                    session.send(NextNode(url=url, spread=spread_ms))
+                    words += f"; go to {url}"
                 self.refuse(session, Closing(words))
 
-    def send_away(self, error: Callable[[], InputError]) -> None:
+    def send_away(self, directories: Directories) -> None:
         """This node is kept out of the directory: every client is told where to go instead."""
+        spread_ms = self._spread_ms()
         for session in list(self.sessions.values()):
             if session.state == "ready":
-                self.refuse(session, error())
+                self.refuse(session, directories.go_elsewhere(session, spread_ms))
+
+    def _spread_ms(self) -> int:
+        """Over how long all who are here are to come to other nodes."""
+        count = sum(session.state == "ready" for session in self.sessions.values())
+        return min(limits.SPREAD_MS_OF_CLIENT * count, limits.SPREAD_MS_MAX)
 
     def close_late(self) -> None:
         """Close connections that have not said hello in time."""

@@ -235,7 +235,7 @@ class Edge:
         directories = self._sign_in.directories
         directories.learn(signed, version, elsewhere)
         if directories.excluded:
-            self._connections.send_away(directories.go_elsewhere)
+            self._connections.send_away(directories)
 
     # --- lanes: sessions of the replicated logs
 

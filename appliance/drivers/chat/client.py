@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from appliance.base.limits import SPREAD_MS_MAX
 from appliance.drivers.chat.connection import Connection, dial
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable, TurnedAway
@@ -17,7 +18,7 @@ from appliance.drivers.chat.itinerary import Guide, Itinerary
 from appliance.drivers.chat.origins import Origins
 from appliance.drivers.chat.outbox import Outbox
 from appliance.drivers.chat.subscription import EVENTS_LOW, EVENTS_MAX, Subscription
-from appliance.formats.client.connection import ErrorFrame, NodeState, Ping
+from appliance.formats.client.connection import ErrorFrame, NextNode, NodeState, Ping
 from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client.federation import FederationEvent, FederationRequest
 from appliance.formats.client.frame import SUBPROTOCOL_BINARY, Frame, encode_binary, encode_json
@@ -114,6 +115,7 @@ class Client:
         self.connects = 0  # welcomes so far
         self.origins = Origins()
         self.stale_since: int | None = None  # us: since when the node may lack what was committed
+        self._spread_s = 0.0  # over which those come whom the node sends to another one
         self._left_stale = -STALE_PAUSE_S  # loop time at which a node was left for that
         self._token = token
         self._subprotocol = subprotocol
@@ -345,6 +347,8 @@ class Client:
             await self._watch(connection)
             reached = loop.time()
             self._on_lost()
+            await asyncio.sleep(random.uniform(0.0, self._spread_s))
+            self._spread_s = 0.0
 
     def _pause_s(self, tried: int, error: ConnectionLost) -> float:
         """Before the next node; after a round of all, no less than the last one asked for."""
@@ -521,6 +525,9 @@ class Client:
             self._way.learn(frame.signed.encode())
         elif isinstance(frame, NodeState):
             self._on_node_state(frame)
+        elif isinstance(frame, NextNode):
+            if self._way.go_to(frame.url):
+                self._spread_s = min(frame.spread, SPREAD_MS_MAX) / 1000
         elif isinstance(frame, FederationEvent):
             self.origins.learn(frame)
         elif isinstance(frame, ObjectState | ObjectEvent):

@@ -24,9 +24,14 @@ class Itinerary:
         self._known, self._turn = list(known), first
         self._round: list[Endpoint] = []  # of the order by weight, what was not tried yet
         self._left = ""  # address of the node that was tried last
+        self._sent_to: Endpoint | None = None  # by the node that was left
 
     def next(self) -> Endpoint:
-        """The node to try now; the one that was tried before comes last."""
+        """The node to try now: to which we were sent, else the one that was tried before comes
+        last."""
+        if (sent_to := self._sent_to) is not None:
+            self._sent_to, self._left = None, sent_to.url
+            return sent_to
         if not self._round and self.guide is not None:
             order = self.guide.order(self._known)
             self._round = sorted(order, key=lambda endpoint: endpoint.url == self._left)
@@ -37,6 +42,13 @@ class Itinerary:
             self._turn += 1
         self._left = endpoint.url
         return endpoint
+
+    def go_to(self, url: str) -> bool:
+        """A node sends us there: whether that is one that we know, by name or by the directory."""
+        listed = self.guide.order(self._known) if self.guide is not None else []
+        places = (place for place in (*self._known, *listed) if place.url == url)
+        self._sent_to = next(places, None)
+        return self._sent_to is not None
 
     def learn(self, signed: bytes) -> None:
         """A node handed out a directory."""

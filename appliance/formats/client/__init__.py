@@ -17,7 +17,7 @@ meaning.
     fields          kinds of fields: how each stands in JSON and in binary
     frame           what all frames are; the binary layout of a class; both encodings, written
     sign_in         hello, welcome, refresh_token
-    connection      ping, pong, node_state, error
+    connection      ping, pong, node_state, next_node, error
     sending         send_message, message_ack; the hot ones, as columns
     subscribing     subscribe_room, subscribed, message_event, unsubscribe_room, unsubscribed
     history         snapshot_request, snapshot_chunk

@@ -42,6 +42,15 @@ class NodeState(Frame, tag="node_state", kw_only=True):
     stale_since: U64 | None = None
 
 
+class NextNode(Frame, tag="next_node", kw_only=True):
+    """Unasked, right before the error with which a node sends a client away: where to go on.
+    `spread`: milliseconds up to which to wait first, by chance, since others are sent there too."""
+
+    code: ClassVar[int] = 0x3A
+    spread: U32 = 0
+    url: Text
+
+
 _ERROR = struct.Struct("<IBI16sQ")  # of an error frame, behind its head: up to client_seq
 
 

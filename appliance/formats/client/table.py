@@ -47,6 +47,7 @@ FRAMES_EDGE: tuple[type[Frame], ...] = (
     connection.Pong,
     subscribing.Unsubscribed,
     connection.NodeState,
+    connection.NextNode,
     objects.ObjectAck,
     objects.ObjectEvent,
     objects.ObjectState,

@@ -26,9 +26,13 @@ def places_of(node: NodeFolder) -> list[dict[str, Any]]:
     ]
 
 
-def elsewhere(node: NodeFolder) -> list[str]:
-    """The addresses of all other nodes."""
-    return [place["url"] for place in places_of(node) if place["index"] != node.settings.index]
+def elsewhere(node: NodeFolder, content: dict[str, Any]) -> list[str]:
+    """The addresses of all other nodes but those that the directory keeps out; `content` is empty
+    where there is none."""
+    out = set(content.get("excluded", ()))
+    others = (other for other in node.view.nodes if other.index != node.settings.index)
+    kept = {other.index for other in others if str(other.farm_id) not in out}
+    return [place["url"] for place in places_of(node) if place["index"] in kept]
 
 
 def elsewhere_listed(content: dict[str, Any], node: NodeFolder) -> tuple[str, ...]:

@@ -183,7 +183,7 @@ class EdgeRole:
         for connection in self._listeners.server.conversations():
             self._listen(connection, connection.user)
         await answered(self._edge)
-        self._edge.shut_down(elsewhere(self._node))
+        self._edge.shut_down(elsewhere(self._node, self._directory.content))
         self._flush()
         await self._life.close()
         self._awake = True  # whatever is said yet wakes nobody

@@ -17,6 +17,7 @@ const STALE_PAUSE_MS = 5000; // between two rounds of nodes that are left becaus
 const PAUSE_MS_FIRST = 60; // before another node is tried
 const PAUSE_MS_ROUND = 250; // after each node was tried once; doubles
 const PAUSE_MS_MAX = 5000;
+const SPREAD_MS_MAX = 10000; // over which those come whom a node sends to another one
 
 export class Link {
   // hello() -> the first frame; onFrame(frame), onState(state) are called, never from within our
@@ -29,6 +30,7 @@ export class Link {
     this.failures = 0; // since the last welcome
     this.timer = 0;
     this.heardMs = this.pingedMs = 0;
+    this.sentTo = null; // { turn, spread }: where the node that is left sends us
     this.stale = false; // the node says that it is cut off
     this.staleTurn = null; // whose node was left for that first, until one was found that is not
     this.stayedMs = -STALE_PAUSE_MS; // when such a round has led back
@@ -96,6 +98,10 @@ export class Link {
       this.refuse(frame);
       return;
     }
+    if (frame.type === "next_node") {
+      const turn = this.urls.indexOf(frame.url);
+      if (turn >= 0) this.sentTo = { turn, spread: Math.min(frame.spread || 0, SPREAD_MS_MAX) };
+    }
     if (frame.type === "node_state") {
       this.stale = frame.stale_since !== undefined;
       if (this.stale && this.leaveStale(socket)) return;
@@ -158,9 +164,12 @@ export class Link {
   lost(socket, detail) {
     if (socket !== this.socket) return;
     this.drop();
-    this.turn += 1;
+    const sentTo = this.sentTo;
+    this.sentTo = null;
+    this.turn = sentTo ? sentTo.turn : this.turn + 1;
     this.failures += 1;
-    const pause = this.pauseMs() * (0.75 + Math.random() / 2);
+    let pause = this.pauseMs() * (0.75 + Math.random() / 2);
+    if (sentTo) pause += sentTo.spread * Math.random();
     this.setState("waiting", { detail, attempt: this.failures, retryAtMs: Date.now() + pause });
     this.timer = setTimeout(() => this.open(), pause);
   }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.formats.client.connection import ErrorFrame, Ping, Pong
+from appliance.formats.client.connection import ErrorFrame, NextNode, Ping, Pong
 from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client.sign_in import Hello
 from tests.cores.edge.world import ENCODINGS, World, device, errors, token
@@ -48,13 +48,14 @@ def test_clients_of_an_excluded_node_are_sent_to_others_until_it_is_let_in_again
     world.edge.on_directory(b"{}", 7, PLACES)
     world.step()
     told = [world.take(session) for session in there]
-    assert [errors(frames) for frames in told] == [["go_elsewhere"]] * 2
-    named = {frame.detail.split()[-1] for frames in told for frame in frames}
-    assert named == set(PLACES)  # not all to the same one
+    assert [errors(frames[1:]) for frames in told] == [["go_elsewhere"]] * 2
+    named = {(first.url, error.detail.split()[-1], first.spread) for first, error in told}
+    assert named == {(place, place, 4) for place in PLACES}  # not all to the same one
     assert {world.closed[session.number] for session in there} == {"go_elsewhere"}
     comer = world.edge.on_open("10.0.0.1", ENCODINGS[True])
     world.send(comer, Hello(token=token(), client_id=device(3), request="h"))
-    (refusal,) = world.take(comer)
+    sent_to, refusal = world.take(comer)
+    assert isinstance(sent_to, NextNode) and sent_to.url in PLACES and not sent_to.spread
     assert isinstance(refusal, ErrorFrame) and refusal.name == "go_elsewhere"
     assert refusal.temporary and refusal.request == "h"
     assert world.closed[comer.number] == "go_elsewhere"

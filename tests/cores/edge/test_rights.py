@@ -276,7 +276,7 @@ def state_comes(world: Rooms, cell: Cell) -> bool:
 
 
 PRESENCE_TOLD = "presence told"
-FOR_ALL = {"error", "node_state"}  # what every session is told, whatever its rights
+FOR_ALL = {"error", "node_state", "next_node"}  # what every session is told, whatever its rights
 TOLD: dict[str, Callable[[Rooms, Cell], Any]] = {
     "message_event": lambda world, cell: "MessageEvent" in follows(world, cell),
     "object_event": lambda world, cell: "ObjectEvent" in follows(world, cell),

@@ -19,7 +19,7 @@ from appliance.base import limits
 from appliance.base.prng import Prng
 from appliance.cores.edge.session import SESSION, Session
 from appliance.cores.edge.websocket import OPCODE_BINARY, OPCODE_TEXT, server_frame
-from appliance.formats.client.connection import NodeState, Ping, Pong
+from appliance.formats.client.connection import NextNode, NodeState, Ping, Pong
 from appliance.formats.client.fields import id_bytes, id_of
 from appliance.formats.client.frame import encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
@@ -608,12 +608,20 @@ def test_who_is_sent_away_is_told_where_to_in_turn() -> None:
     world = World()
     sessions = [world.open(number=1), world.open(number=2), fresh(world)]
     world.edge.shut_down(["wss://b:1/ws", "wss://c:2/ws"])
-    told = [frame.detail for session in sessions for frame in world.take(session)]
-    assert [words.rpartition("go to ")[2] for words in told] == [
-        "wss://b:1/ws",
-        "wss://c:2/ws",
-        "wss://b:1/ws",
-    ]
+    told = [world.take(session) for session in sessions]
+    urls = ["wss://b:1/ws", "wss://c:2/ws", "wss://b:1/ws"]
+    assert [frames[0] for frames in told] == [NextNode(url=url, spread=4) for url in urls]
+    assert [frames[1].detail.rpartition("go to ")[2] for frames in told] == urls
+
+
+def test_many_who_are_sent_away_are_to_come_over_ten_seconds_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SPREAD_MS_OF_CLIENT", 4000)
+    world = World()
+    sessions = [world.open(number=number) for number in (1, 2, 3)]
+    world.edge.shut_down(["wss://b:1/ws"])
+    assert {world.take(session)[0].spread for session in sessions} == {limits.SPREAD_MS_MAX}
 
 
 def test_no_more_sends_than_the_bound_are_in_flight() -> None:

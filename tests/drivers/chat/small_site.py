@@ -15,7 +15,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.formats.client.connection import ErrorFrame, Ping, Pong
+from appliance.formats.client.connection import ErrorFrame, NextNode, Ping, Pong
 from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import (
@@ -56,6 +56,7 @@ class SmallSite:
         self._nodes, self._cut, self._busy = nodes, cut_chance, busy_chance
         self._followers = {}  # (connection, room_id) -> None
         self.endpoints = []
+        self.welcomes = []  # by which nodes
         self.directory = b""  # what all nodes hand out
 
     async def __aenter__(self):
@@ -99,6 +100,12 @@ class SmallSite:
         finally:
             for key in [key for key in self._followers if key[0] is connection]:
                 del self._followers[key]
+
+    async def send_away(self, node: int, to: str, spread: int) -> None:
+        """Every client of that node, as if it stopped."""
+        for connection in list(self._servers[node].connections):
+            await self._say(connection, NextNode(url=to, spread=spread))
+            await connection.close(1001)
 
     def _drop(self, connection) -> None:
         self.cuts += 1
@@ -151,6 +158,8 @@ class SmallSite:
                 ),
             )
             return
+        ports = [endpoint.port for endpoint in self.endpoints]
+        self.welcomes.append(ports.index(connection.local_address[1]))
         await self._say(
             connection,
             Welcome(

@@ -1,6 +1,8 @@
 """A client whose nodes cut its connections still sends each message once and hears each once."""
 
 import asyncio
+import random
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -145,6 +147,29 @@ def test_an_answer_of_another_kind_than_was_asked_for_is_told_as_that(
                 told = f"a node answered {request_of.__name__} with {type(answer('1')).__name__}"
                 with pytest.raises(ConnectionLost, match=told):
                     await ask(client)
+
+    asyncio.run(story())
+
+
+@BOTH
+def test_a_client_that_is_sent_on_goes_there_in_its_time_and_to_no_stranger(
+    subprotocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "uniform", lambda least, most: most)
+
+    async def story() -> None:
+        async with (
+            SmallSite() as site,
+            client_of(site, subprotocol=subprotocol, first_endpoint=0) as client,
+        ):
+            room = (await client.create_room("a")).room_id
+            began = time.monotonic()
+            await site.send_away(0, site.endpoints[2].url, spread=300)
+            await client.send(room, "there")
+            assert site.welcomes == [0, 2] and time.monotonic() - began >= 0.3
+            await site.send_away(2, "ws://203.0.113.9:1/v1", spread=600_000)
+            await client.send(room, "and on, in turn, at once")
+            assert site.welcomes == [0, 2, 1]
 
     asyncio.run(story())
 

@@ -4,6 +4,7 @@ from appliance.base.limits import CLIENT_FRAME_SIZE_MAX, KIB
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
+from appliance.formats.client.connection import NextNode
 from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client_errors import GoElsewhere, LimitReached
 
@@ -30,10 +31,11 @@ class Directories:
         self._signed, self._version = signed.decode(), version
         self._elsewhere, self.excluded = elsewhere, bool(elsewhere)
 
-    def go_elsewhere(self) -> GoElsewhere:
-        """What a client of an excluded node is told."""
+    def go_elsewhere(self, session: Session, spread_ms: int = 0) -> GoElsewhere:
+        """With what a client of an excluded node is refused, which is told where to go."""
         self._turn += 1
         place = self._elsewhere[self._turn % len(self._elsewhere)]
+        session.send(NextNode(url=place, spread=spread_ms))
         return GoElsewhere(f"this node is kept out of the directory; go to {place}")
 
     def _ask(self, session: Session, frame: DirectoryRequest) -> bool:

@@ -83,7 +83,7 @@ class SignIn:
             raise FieldInvalid("client_id is zero")
         claims = self._claims(frame.token, admitted)
         if self.directories.excluded:
-            raise self.directories.go_elsewhere()
+            raise self.directories.go_elsewhere(session)
         author_id = claims.author_id
         wait_ms = self._charges.admit_user(author_id)
         if wait_ms:
