@@ -130,6 +130,10 @@ class Channel:
         """Whether a content message of this id is in the log, or waits."""
         return receiving.is_known(self.state, message_id)
 
+    def is_wanted(self, message_id: str) -> bool:
+        """Whether it is looked for."""
+        return message_id in self.state.wanted
+
     def on_refused(self, names: frozenset[str], now_ms: int, *, alone: bool) -> list[Effect]:
         """Which participants take part no more, all of them; `alone`: nobody else is left."""
         refusing.refuse(self.state, names, now_ms, alone=alone)
@@ -144,10 +148,16 @@ class Channel:
         return state.finish()
 
     def on_not_held(self, message_ids: Iterable[str], now_ms: int) -> list[Effect]:
-        """No store has these any more: what waits for them is delivered with a gap."""
+        """No store has these: what waits for them is delivered with a gap, as after the time that
+        they are looked for. They are asked for nevertheless, and taken late."""
         state = self.state
-        gone = [found for found in message_ids if state.wanted.remove(found) is not None]
-        needed = [found for found in gone if state.is_needed(found)]
+        needed = [
+            found
+            for found in dict.fromkeys(message_ids)
+            if found in state.wanted and state.is_needed(found)
+        ]
+        for found in needed:
+            state.wanted.seek(found)
         if needed:
             receiving.give_up(state, needed)
         return state.finish()

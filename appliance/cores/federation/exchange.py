@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from appliance.base import limits
 from appliance.base.errors import CausalRefused
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.channel import Channel
@@ -74,6 +75,28 @@ class Shared:
     channel: Channel
     members: dict[str, Member]
     summaries: dict[str, frames.Summary] = field(default_factory=dict)  # newest of each site
+    # of ids that were asked for: who said that it lacks them, since they were last asked for
+    lacking: dict[str, set[str]] = field(default_factory=dict)
+
+    def asked(self, message_ids: Iterable[str]) -> None:
+        """Whoever can be reached was asked for these: what was answered before counts no more."""
+        self.lacking |= {message_id: set() for message_id in message_ids}
+        if len(self.lacking) > limits.CHANNEL_WANTED_MAX:  # some came, or are wanted no more
+            is_wanted = self.channel.is_wanted
+            self.lacking = {name: by for name, by in self.lacking.items() if is_wanted(name)}
+
+    def lacked(self, message_ids: Iterable[str], site: str, me: str) -> list[str]:
+        """This site lacks these; those of them that all members lack."""
+        found = []
+        for message_id in message_ids:
+            by = self.lacking.get(message_id)
+            if by is None:
+                continue
+            by.add(site)
+            if by >= self.members.keys() - {me}:
+                del self.lacking[message_id]
+                found.append(message_id)
+        return found
 
 
 class Exchange:
@@ -117,6 +140,7 @@ class Exchange:
                 found += self._to_all(name, frame, effect.kind)
             elif isinstance(effect, told.Retrieve):
                 frame = frames.encode(frames.Want(name, effect.entries))
+                self.shared[name].asked(entry.message_id for entry in effect.entries)
                 found += self._to_all(name, frame, "want")
             else:
                 found.append(ForChannel(name, effect))
@@ -169,7 +193,7 @@ class Exchange:
             if isinstance(frame, frames.Want):
                 return self._on_want(number, link, frame, now_ms)
             if isinstance(frame, frames.NotHeld):
-                return self._on_not_held(link, frame)
+                return self._on_not_held(link, frame, now_ms)
             if isinstance(frame, frames.Summary):
                 self._shared(link, frame.channel).summaries[link.site] = frame
                 return []
@@ -238,7 +262,9 @@ class Exchange:
         shared = self._shared(link, want.channel)
         if not want.entries:
             return self._sum_up(number, link, want, now_ms)
-        held, not_held = shared.channel.on_want(want.entries)
+        held, without = shared.channel.on_want(want.entries)
+        # of what only waits here, or lies here without its bytes, nothing is said: it is not gone
+        not_held = [found for found in without if not shared.channel.is_known(found)]
         effects: list[ExchangeEffect] = [
             SendFrame(number, frames.encode(frames.Packet(data)), CONTENT) for data in held
         ]
@@ -247,11 +273,12 @@ class Exchange:
             effects.append(SendFrame(number, frame, "not_held"))
         return effects
 
-    def _on_not_held(self, link: _Link, frame: frames.NotHeld) -> list[ExchangeEffect]:
-        """Counted only: another site may have it, and this one later."""
-        self._shared(link, frame.channel)
+    def _on_not_held(self, link: _Link, frame: frames.NotHeld, now_ms: int) -> list[ExchangeEffect]:
+        """Another site may have it, and this one later; if all say so, nothing waits for it."""
+        shared = self._shared(link, frame.channel)
         self.dropped["not_held"] += len(frame.message_ids)
-        return []
+        lacked = shared.lacked(frame.message_ids, link.site, self.site)
+        return self.take(frame.channel, shared.channel.on_not_held(lacked, now_ms))
 
     # --- time -------------------------------------------------------------------------------------
 

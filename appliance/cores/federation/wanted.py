@@ -4,7 +4,8 @@ Two ways run beside each other. A store is asked soon and again, with growing pa
 participants are asked by repair requests, late and again, for where no store answers.
 
     wanted --asked, asked again ...--> received (gone)
-      +--lost_timeout, and something waits for it--> lost: delivered around, and still asked for
+      +--lost_timeout or all stores lack it, and something waits for it--> lost: delivered around,
+      |                                                                    and still asked for
       +--lost_timeout, and nothing waits for it--> forgotten, until it is named again
 """
 

@@ -418,12 +418,25 @@ def test_what_is_lost_is_delivered_around_with_the_gap_said_and_taken_late() -> 
     assert me.of(told.Delivered)[-1].late
 
 
-def test_what_no_store_has_is_delivered_around_at_once() -> None:
+def test_what_no_store_has_is_delivered_around_at_once_and_taken_late() -> None:
     first, second = chain(2)
     me = Participant()
     me.hear(second)
-    me.take(me.channel.on_not_held([first.message_id, "unknown"], me.now))
+    me.take(me.channel.on_not_held([first.message_id, "unknown", first.message_id], me.now))
     assert me.of(told.Delivered)[0].gap == (first.message_id,)
+    assert me.of(told.Lost) == [told.Lost((first.message_id,))]
+    me.wait(20 * MINUTE)
+    assert me.channel.is_wanted(first.message_id), "it is asked for still"
+    me.hear(first)
+    assert me.ids() == [first.message_id, second.message_id]
+    assert me.of(told.Delivered)[-1].late
+
+
+def test_what_no_store_has_and_nothing_waits_for_is_asked_for_again() -> None:
+    me = Participant()
+    me.hear(sync("bob", causal_history=(HistoryEntry("named", None, "bob"),)))
+    me.take(me.channel.on_not_held(["named"], me.now))
+    assert me.channel.is_wanted("named") and not me.of(told.Lost)
 
 
 def test_a_store_answers_what_it_has_and_says_what_it_has_not() -> None:
