@@ -19,6 +19,7 @@ from appliance.drivers.host.node_folder import FEDERATION_FILE, NodeFolder, read
 from appliance.drivers.host.stdio import standard_streams
 from appliance.drivers.network.handlers import Handlers
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.formats.author import AUTHOR_NAME_SIZE_MAX
 from appliance.formats.federation_site import (
     PROFILES,
     FederationSite,
@@ -35,6 +36,7 @@ from appliance.formats.room_name import room_name_valid
 from appliance.formats.sharing import Sharing
 from appliance.formats.site import ports_of
 from appliance.formats.status.part import plain
+from appliance.roles.federation.bridge import Bridge, make_attachment
 from appliance.roles.federation.participant import Attached, Participant, WritableStore
 from appliance.roles.federation.store import LmdbChannelStore
 from appliance.roles.operator import federation as operated
@@ -180,8 +182,9 @@ def _say_rest(nodes: list[NodeFolder], alone: Path | None) -> None:
     "others",
     multiple=True,
     required=True,
-    metavar="SITE[:read]",
-    help="A site that takes part, to read and send, or to read alone. Say it for each.",
+    metavar="SITE[:RIGHT]",
+    help="A site that takes part, to read and send; `:read`, to read alone; `:attached`, by an "
+    "implementation that is attached. Say it for each.",
 )
 @click.option("--repair-ms-min", type=click.IntRange(1), default=Sharing(()).repair_ms_min)
 @click.option("--repair-ms-max", type=click.IntRange(2), default=Sharing(()).repair_ms_max)
@@ -398,6 +401,16 @@ async def _participant(
         seed=seed,
         send=attached.send,
     )
+    try:
+        await _serve(attached, listen, made.ended)
+    finally:
+        made.close()
+        store.close()
+    return 0
+
+
+async def _serve(attached: Attached, listen: int | None, ended: asyncio.Event) -> None:
+    """Whoever connects, or standard input and output, until that or the participant ends."""
     handlers = Handlers(attached.serve)
     try:
         if listen is None:
@@ -407,13 +420,72 @@ async def _participant(
             server = await asyncio.start_server(handlers.serve, "127.0.0.1", listen)
             print(f"listening on {server.sockets[0].getsockname()[1]}", file=sys.stderr, flush=True)
             serving = asyncio.create_task(server.serve_forever())
-        ended = asyncio.create_task(made.ended.wait())
-        await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ending = asyncio.create_task(ended.wait())
+        await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.gather(*[writer.drain() for writer in attached.writers])
         serving.cancel()
-        ended.cancel()
+        ending.cancel()
     finally:
         await handlers.end()
-        made.close()
-        store.close()
+
+
+# --- another implementation in a room -------------------------------------------------------------
+
+
+@command.command("attach")
+@click.argument("name")
+@click.option("--folder", type=_FOLDER, required=True, metavar="DIR", help="Kept there.")
+@click.option(
+    "--site",
+    "codes",
+    multiple=True,
+    required=True,
+    metavar="CODE",
+    help="What `invite` printed at a site that it is linked to. Say it for each.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where these sites reach it.")
+@click.option("--port", type=click.IntRange(1, 65535), default=PORT, show_default=True)
+def attach(name: str, folder: Path, codes: tuple[str, ...], host: str, port: int) -> None:
+    """Have an implementation of Scalable Data Sync take part in rooms as the site NAME; print its
+    code, for `add-site` at each of these sites.
+
+    Then `share ROOM --with NAME:attached` there, and `bridge` here. Said again for the same folder,
+    it replaces the sites and the address.
+    """
+    sites = [decode_code(code, PeerSite) for code in codes]
+    click.echo(encode_code(make_attachment(folder.absolute(), name, sites, host, port)))
+
+
+@command.command("bridge")
+@click.argument("room")
+@click.option("--folder", type=_FOLDER, required=True, metavar="DIR", help="As `attach` made it.")
+@click.option(
+    "--listen",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve connections to this port of 127.0.0.1 instead of standard input and output; "
+    "0: any, printed on standard error.",
+)
+@click.option("--author", default="", metavar="NAME", help="Who says what it says. [default: NAME]")
+def bridge(room: str, folder: Path, listen: int | None, author: str) -> int:
+    """Carry the channel of ROOM between the implementation of DIR and its sites.
+
+    Frames are those of `participant`; the commands retrieve, stats, quit. The name of the channel
+    is printed on standard error.
+    """
+    _check_room(room)
+    if len(author.encode()) > AUTHOR_NAME_SIZE_MAX:
+        raise ConfigurationError(f"an author has at most {AUTHOR_NAME_SIZE_MAX} bytes")
+    return asyncio.run(_bridge(room, folder.absolute(), listen, author))
+
+
+async def _bridge(room: str, folder: Path, listen: int | None, author: str) -> int:
+    attached = Attached()
+    made = attached.participant = Bridge(folder, room, author, attached.send)
+    print(f"channel {made.channel}", file=sys.stderr, flush=True)
+    await made.start()
+    try:
+        await _serve(attached, listen, made.ended)
+    finally:
+        await made.close()
     return 0

@@ -168,7 +168,7 @@ class SharedWith(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     public_key: str
-    right: str  # read or send
+    right: str  # read, send or attached
 
 
 class RoomInvitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,7 +181,11 @@ class RoomInvitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: int
 
 
-RIGHTS = {"read": sharing.RIGHT_READ, "send": sharing.RIGHT_SEND}
+RIGHTS = {
+    "read": sharing.RIGHT_READ,
+    "send": sharing.RIGHT_SEND,
+    "attached": sharing.RIGHT_ATTACHED,
+}
 
 
 def sharing_of(invitation: RoomInvitation) -> sharing.Sharing:
@@ -191,7 +195,7 @@ def sharing_of(invitation: RoomInvitation) -> sharing.Sharing:
         check_name(site.name)
         _check_hex("public key", site.public_key, _KEY_SIZE)
         if site.right not in RIGHTS:
-            raise ConfigurationError(f"right {site.right[:20]!r}; allowed: read, send")
+            raise ConfigurationError(f"right {site.right[:20]!r}; allowed: {', '.join(RIGHTS)}")
         sites.append(
             sharing.SharedSite(site.name, bytes.fromhex(site.public_key), RIGHTS[site.right])
         )

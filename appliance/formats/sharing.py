@@ -24,8 +24,9 @@ from appliance.base.limits import (
     SITE_NAME_SIZE_MAX,
 )
 
-RIGHT_READ, RIGHT_SEND = 1, 2
-_RIGHTS = (RIGHT_READ, RIGHT_SEND)
+# ATTACHED: it sends, and its messages bear ids of another implementation, which it signs
+RIGHT_READ, RIGHT_SEND, RIGHT_ATTACHED = 1, 2, 3
+_RIGHTS = (RIGHT_READ, RIGHT_SEND, RIGHT_ATTACHED)
 _SENDS_BIT = 1  # of a site's number, which is even
 
 SHARING = np.dtype(
@@ -152,7 +153,7 @@ def decode_sharing(raw: bytes) -> Sharing | None:
 
 def site_words(sites: Iterable[SharedSite]) -> tuple[int, ...]:
     """What a room's row keeps of its sites: numbers, with the lowest bit set for who may send."""
-    return tuple(site.number | (site.right == RIGHT_SEND) * _SENDS_BIT for site in sites)
+    return tuple(site.number | (site.right != RIGHT_READ) * _SENDS_BIT for site in sites)
 
 
 def may_send(words: Iterable[int], number: int) -> bool:

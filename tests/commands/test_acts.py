@@ -67,6 +67,7 @@ OTHERS = """
     room create|room list|send|import|tail|topic|pin|react|profile|snapshot room|federation accept
     format|found|join|setup|recover|retention set|token|flash|ship keys
     federation init|federation add-site|federation remove-site|federation invite
+    federation attach|federation bridge
     farm user|farm init|farm invite|farm join|farm recover|farm export|farm import
     update begin-with|update stage|update fits|update on-start|update on-ready|update pack
     start|object serve|object shell|farm serve|farm post|federation participant|simulate

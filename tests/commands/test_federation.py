@@ -1,4 +1,4 @@
-"""`tigerchat federation participant` as a process: commands, bad input, a restart."""
+"""`tigerchat federation participant` and `bridge` as processes: commands, bad input, a restart."""
 
 import json
 import signal
@@ -9,18 +9,26 @@ from typing import Any
 
 import pytest
 
+from appliance.base.signature import SigningKey
+from appliance.drivers.host.identity import make_certificate
 from appliance.formats.causal.link import FrameReader
+from appliance.formats.federation_site import PeerNode, PeerSite, decode_code, encode_code
+from appliance.formats.room_name import room_id_of
 from appliance.roles.federation.participant import ANSWER, COMMAND, MESSAGE, frame
+from appliance.roles.federation.rooms import channel_name
 from tests import forked
 from tests.patience import HUNG_S
+from tests.ports import FreePorts
 
 
 class Running:
     """A participant on pipes."""
 
     def __init__(self, name: str, *options: str) -> None:
-        words = ["federation", "participant", "--name", name, "--channel", "room", *options]
-        self.process = forked.talk(words, in_bytes=True)
+        words = ["participant", "--name", name, "--channel", "room", *options]
+        if name == "bridge":
+            words = ["bridge", "lobby", *options]
+        self.process = forked.talk(["federation", *words], in_bytes=True)
         self.frames = FrameReader()
         self.waiting: list[bytes] = []
         self.messages: list[bytes] = []
@@ -141,3 +149,50 @@ def test_parameters_that_do_not_go_together_are_refused(run: Callable[..., Runni
     me = run("me", "--repair-ms-min", "5", "--repair-ms-max", "5")
     _, error = me.process.communicate(timeout=HUNG_S)
     assert me.process.returncode == 2 and b"do not go together" in error
+
+
+def attached(folder: Path, port: int, *more: str) -> str:
+    """What `attach` prints."""
+    key = SigningKey(bytes(32)).public.hex()
+    _, certificate = make_certificate("node-0", "127.0.0.1")
+    site = encode_code(PeerSite("oslo", key, (PeerNode("127.0.0.1", port, certificate),)))
+    words = ["attach", "waku", "--folder", str(folder), "--site", site, "--port", str(port)]
+    done = forked.run(["federation", *words, *more])
+    return done.stdout.strip() if done.returncode == 0 else done.stderr
+
+
+def test_what_is_attached_keeps_its_key_and_answers_while_no_site_is_reached(
+    run: Callable[..., Running], tmp_path: Path, free_ports: FreePorts
+) -> None:
+    (port,) = free_ports(1)
+    folder = tmp_path / "waku"
+    first, again = (decode_code(attached(folder, port, *more), PeerSite)
+                    for more in ((), ("--host", "localhost")))  # fmt: skip
+    assert first.name == "waku" and first.public_key == again.public_key
+    assert [node.host for node in (*first.nodes, *again.nodes)] == ["127.0.0.1", "localhost"]
+    assert {path.stat().st_mode & 0o777 for path in folder.rglob("*.key")} == {0o600}
+    me = run("bridge", "--folder", str(folder))
+    stats = me.ask(b'{"command": "stats"}')["stats"]
+    assert stats["channel"] == channel_name(room_id_of("lobby")) and stats["links"] == {}
+    me.write(frame(MESSAGE, b"no message"))
+    told = json.loads(me.read()[1:])
+    assert told == {"event": "dropped", "reason": "wire_type"}
+    assert me.ask(b'{"command": "send", "text": "hello"}')["reply"] == "error"
+    assert me.ask(b'{"command": "retrieve", "ids": ["a"]}')["reply"] == "retrieve"
+    other = run("bridge", "--folder", str(folder))
+    _, error = other.process.communicate(timeout=HUNG_S)
+    assert b"is in use by process" in error
+    assert me.ask(b'{"command": "quit"}')["reply"] == "quit"
+    assert me.process.wait(HUNG_S) == 0
+
+
+def test_a_folder_of_another_kind_or_name_is_refused(
+    run: Callable[..., Running], tmp_path: Path, free_ports: FreePorts
+) -> None:
+    me = run("bridge", "--folder", str(tmp_path))
+    _, error = me.process.communicate(timeout=HUNG_S)
+    assert me.process.returncode == 2 and b"federation attach" in error
+    (port,) = free_ports(1)
+    assert "\n" not in attached(tmp_path, port)
+    done = forked.run(["federation", "attach", "other", "--folder", tmp_path, "--site", "no code"])
+    assert done.returncode == 2 and "the code is not whole" in done.stderr

@@ -10,7 +10,9 @@ from appliance.formats import event, sharing
 from appliance.formats.sharing import Federated, SharedSite, Sharing
 
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=30)
-sites = st.builds(SharedSite, names, st.binary(min_size=32, max_size=32), st.sampled_from([1, 2]))
+sites = st.builds(
+    SharedSite, names, st.binary(min_size=32, max_size=32), st.sampled_from([1, 2, 3])
+)
 shared = st.builds(
     Sharing,
     st.lists(sites, min_size=2, max_size=SHARING_SITES_MAX, unique_by=lambda site: site.name).map(
@@ -44,7 +46,7 @@ def test_no_policy_is_read_from_bytes_that_are_not_one(value: Sharing, data: Dat
 @pytest.mark.parametrize(
     "wrong",
     [
-        TWO._replace(sites=(TWO.sites[0]._replace(right=3), TWO.sites[1])),
+        TWO._replace(sites=(TWO.sites[0]._replace(right=4), TWO.sites[1])),
         TWO._replace(sites=(TWO.sites[0]._replace(name="Berlin"), TWO.sites[1])),
         TWO._replace(sites=(TWO.sites[0], TWO.sites[0])),
         TWO._replace(repair_ms_min=0),

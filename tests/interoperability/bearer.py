@@ -69,11 +69,11 @@ def ours(name: str, seed: int) -> list[str]:
     return [*words, "--seed", str(seed), *options]
 
 
-def theirs(name: str) -> list[str]:
+def theirs(name: str, channel: str = CHANNEL) -> list[str]:
     """The command line of a participant of the other implementation."""
     settings = {
         "name": name,
-        "channel": CHANNEL,
+        "channel": channel,
         "causalHistorySize": 20,
         "repairMin": REPAIR_MS_MIN,
         "repairMax": REPAIR_MS_MAX,

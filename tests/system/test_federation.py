@@ -290,7 +290,7 @@ def test_wrong_codes_and_names_are_refused_with_what_to_do(
         (["add-site", paris.federation("invite")], "add the code of another one"),
         (["remove-site", "berlin"], "known: oslo"),
         (["share", "lobby", "--with", "berlin"], "known: oslo"),
-        (["share", "lobby", "--with", "oslo:write"], "allowed: read, send"),
+        (["share", "lobby", "--with", "oslo:write"], "allowed: read, send, attached"),
         (["init", "Paris!"], "letters a-z"),
         (["init", "again"], "of the site paris already"),
         (["accept", paris.federation("invite")], "copy all of it again"),

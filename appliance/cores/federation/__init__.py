@@ -19,6 +19,7 @@ No message is numbered, no participant is counted, and any bearer will do that p
     opening      after a restart from the store, after a takeover from the site's log
     log          the order;  incoming, outgoing, wanted: the buffers;  repair: SDS-R's times
     exchange     all channels and links of a site: who may say what, which frame goes where
+    attached     a participant of another implementation as a site of a room
     turn         whose turn it is to carry the rooms of a shard
     link/        connections over QUIC, with datagrams
     parameters   times and numbers;  sync_schedule: when to say what we have

@@ -112,10 +112,12 @@ class Channel:
         *,
         message: Message | None = None,
         direct: bool = True,
+        named: bool = False,
     ) -> list[Effect]:
         """An encoded message of another participant, by whatever way.
 
         `direct`: its bytes come from the sender itself, so what it names is an acknowledgement.
+        `named`: its id need not follow from its content, as its site has signed it.
         `message` is what the bytes say, if that is known.
         """
         try:
@@ -123,7 +125,7 @@ class Channel:
         except CausalRefused as error:
             self.state.drop(error.reason)
         else:
-            receiving.receive(self.state, data, found, now_ms, direct=direct)
+            receiving.receive(self.state, data, found, now_ms, direct=direct, named=named)
         return self.state.finish()
 
     def is_known(self, message_id: str) -> bool:

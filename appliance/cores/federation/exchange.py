@@ -21,16 +21,22 @@ from appliance.formats.causal import message as sds
 from appliance.formats.causal.content import open_content
 from appliance.formats.causal.message import CONTENT
 
-SEND, READ = "send", "read"
+SEND, READ, ATTACHED = "send", "read", "attached"
 _SUMMARY_MS = 1_000  # between two summaries of one channel on one link
 
 
 @dataclass(slots=True, frozen=True)
 class Member:
-    """A site that shares a channel: its Ed25519 key, and whether it may send or only read."""
+    """A site that shares a channel: its Ed25519 key, and whether it may send or only read. One
+    that is ATTACHED may send, and name its messages as another implementation does.
+    """
 
     public_key: bytes
     right: str = SEND
+
+    @property
+    def may_send(self) -> bool:
+        return self.right != READ
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,6 +83,11 @@ class Shared:
     summaries: dict[str, frames.Summary] = field(default_factory=dict)  # newest of each site
     # of ids that were asked for: who said that it lacks them, since they were last asked for
     lacking: dict[str, set[str]] = field(default_factory=dict)
+
+    def attaches(self, site: str) -> bool:
+        """Whether the ids of this site's messages are those of another implementation."""
+        member = self.members.get(site)
+        return member is not None and member.right == ATTACHED
 
     def asked(self, message_ids: Iterable[str]) -> None:
         """Whoever can be reached was asked for these: what was answered before counts no more."""
@@ -232,29 +243,34 @@ class Exchange:
     def _on_packet(self, link: _Link, data: bytes, now_ms: int) -> list[ExchangeEffect]:
         message = sds.decode(data)
         shared = self._shared(link, message.channel_id)
-        direct = message.sender_id == link.site
+        direct, named = message.sender_id == link.site, False
         if message.kind != CONTENT:
             if not direct:
                 raise CausalRefused("forged_sender", f"{message.sender_id} over {link.site}")
-        elif not shared.channel.is_known(message.message_id):
-            self._check_content(shared, message)
-        effects = shared.channel.on_message(data, now_ms, message=message, direct=direct)
+        elif not shared.channel.is_known(message.message_id) or shared.attaches(message.sender_id):
+            named = self._check_content(shared, message)
+        effects = shared.channel.on_message(
+            data, now_ms, message=message, direct=direct, named=named
+        )
         return self.take(message.channel_id, effects)
 
-    def _check_content(self, shared: Shared, message: sds.Message) -> None:
+    def _check_content(self, shared: Shared, message: sds.Message) -> bool:
+        """Whether its site signed its id too, as an implementation that is attached must; what is
+        not right is refused."""
         member = shared.members.get(message.sender_id)
         if member is None:
             raise CausalRefused("sender_unknown", f"{message.sender_id} does not share the room")
-        if member.right != SEND:
+        if not member.may_send:
             raise CausalRefused("right", f"{message.sender_id} may only read")
         assert message.content is not None and message.lamport is not None
-        open_content(
+        read = open_content(
             message.content,
             member.public_key,
             channel=message.channel_id,
             site=message.sender_id,
             lamport=message.lamport,
         )
+        return member.right == ATTACHED and read.message_id.hex() == message.message_id
 
     def _on_want(
         self, number: int, link: _Link, want: frames.Want, now_ms: int

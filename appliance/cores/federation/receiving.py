@@ -37,6 +37,7 @@ def receive(
     now_ms: int,
     *,
     direct: bool,
+    named: bool = False,
 ) -> None:
     """One message of anybody and its bytes, in any order, any number of times."""
     if message.channel_id != state.channel:
@@ -51,7 +52,7 @@ def receive(
             state.tell(Ephemeral(message.sender_id, message.content))
         return
     is_content = message.kind == CONTENT
-    if is_content and state.parameters.verify_ids and not _id_holds(message):
+    if is_content and state.parameters.verify_ids and not (named or _id_holds(message)):
         state.drop("id_mismatch")
         return
     assert message.lamport is not None

@@ -37,7 +37,7 @@ class Message(_message.Message):
     def __init__(self, sender_id: _Optional[str] = ..., message_id: _Optional[str] = ..., channel_id: _Optional[str] = ..., lamport_timestamp: _Optional[int] = ..., causal_history: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ..., bloom_filter: _Optional[bytes] = ..., repair_request: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class RoomMessage(_message.Message):
-    __slots__ = ("kind", "msg_id", "author_id", "author", "parent_id", "time_us", "seq", "part", "parts", "body")
+    __slots__ = ("kind", "msg_id", "author_id", "author", "parent_id", "time_us", "seq", "part", "parts", "body", "message_id")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MSG_ID_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class RoomMessage(_message.Message):
     PART_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     kind: int
     msg_id: bytes
     author_id: int
@@ -58,7 +59,8 @@ class RoomMessage(_message.Message):
     part: int
     parts: int
     body: bytes
-    def __init__(self, kind: _Optional[int] = ..., msg_id: _Optional[bytes] = ..., author_id: _Optional[int] = ..., author: _Optional[str] = ..., parent_id: _Optional[bytes] = ..., time_us: _Optional[int] = ..., seq: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+    message_id: bytes
+    def __init__(self, kind: _Optional[int] = ..., msg_id: _Optional[bytes] = ..., author_id: _Optional[int] = ..., author: _Optional[str] = ..., parent_id: _Optional[bytes] = ..., time_us: _Optional[int] = ..., seq: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., body: _Optional[bytes] = ..., message_id: _Optional[bytes] = ...) -> None: ...
 
 class SignedContent(_message.Message):
     __slots__ = ("message", "signature")

@@ -20,11 +20,16 @@ from appliance.formats.causal import causal_pb2
 from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
 
 _ID_SIZE = 16  # bytes
+_NAMED_SIZE = 32
 
 
 @dataclass(slots=True, frozen=True)
 class RoomMessage:
-    """One message of a room, or one part of it. `seq` counts in the room of its origin."""
+    """One message of a room, or one part of it. `seq` counts in the room of its origin.
+
+    `message_id`: the bytes whose hexadecimal digits are its id between sites, where that does not
+    follow from the rest, as an attached implementation gave it.
+    """
 
     kind: int
     msg_id: bytes
@@ -36,6 +41,7 @@ class RoomMessage:
     parent_id: bytes = b""
     part: int = 0
     parts: int = 1
+    message_id: bytes = b""
 
 
 def seal(message: RoomMessage, key: SigningKey, *, channel: str, site: str, lamport: int) -> bytes:
@@ -51,6 +57,7 @@ def seal(message: RoomMessage, key: SigningKey, *, channel: str, site: str, lamp
         part=message.part,
         parts=message.parts,
         body=message.body,
+        message_id=message.message_id,
     ).SerializeToString(deterministic=True)
     signature = key.sign(CONTEXT_FEDERATED, signed_bytes(channel, site, lamport, inner))
     out = causal_pb2.SignedContent(message=inner, signature=signature)
@@ -106,6 +113,7 @@ def _inner(data: bytes) -> RoomMessage:
         part=read.part,
         parts=read.parts,
         body=read.body,
+        message_id=read.message_id,
     )
 
 
@@ -130,6 +138,8 @@ def _check(read: causal_pb2.RoomMessage) -> None:
         wrong = "part"
     elif not read.seq:
         wrong = "seq"
+    elif read.message_id and len(read.message_id) != _NAMED_SIZE:
+        wrong = "message_id"
     elif len(read.body) > FEDERATED_TEXT_SIZE_MAX or not _is_text(read.body):
         wrong = "body"
     if wrong:

@@ -45,6 +45,25 @@ class Bearer(Protocol):
         """End the link."""
 
 
+class LinkEnd(Protocol):
+    """Whoever has links to sites: each has proved who it is."""
+
+    def attach(self, bearer: Bearer, site: str) -> int:
+        """A link is up; its number."""
+
+    def detach(self, number: int) -> None:
+        """It is gone."""
+
+    def on_frames(self, number: int, found: Iterable[bytes]) -> None:
+        """Frames of one link that came together."""
+
+    def close_links(self, site: str) -> None:
+        """End every link to a site."""
+
+    def make_codec(self, stream: Stream) -> "StreamLink":
+        """For streams whose peer is known: `stream.peer` is the site."""
+
+
 class LocalLog(Protocol):
     """The site's log: takes what is due, and tells what it committed by `Carrier.on_records`."""
 
@@ -249,8 +268,8 @@ class Carrier:
 class StreamLink:
     """One stream between two sites: the codec of a driver's stream, and a bearer."""
 
-    def __init__(self, carrier: Carrier, stream: Stream) -> None:
-        self._carrier, self._stream = carrier, stream
+    def __init__(self, end: LinkEnd, stream: Stream) -> None:
+        self._end, self._stream = end, stream
         self._frames = FrameReader()
         self._number: int | None = None
         # the codec exists before the stream can send: greet in the loop's next turn
@@ -258,7 +277,7 @@ class StreamLink:
 
     def _attach(self) -> None:
         if self._number is None and not self._stream.reason:
-            self._number = self._carrier.attach(self, self._stream.peer)
+            self._number = self._end.attach(self, self._stream.peer)
 
     def on_bytes(self, data: bytes) -> None:
         try:
@@ -268,14 +287,14 @@ class StreamLink:
         if self._number is None:
             self._attach()
         if self._number is not None and found:
-            self._carrier.on_frames(self._number, found)
+            self._end.on_frames(self._number, found)
 
     def on_writable(self) -> None:
         """Nothing waits here for room: what had none was dropped."""
 
     def on_closed(self, reason: str) -> None:
         if self._number is not None:
-            self._carrier.detach(self._number)
+            self._end.detach(self._number)
 
     def send(self, frame: bytes, kind: str) -> bool:
         if self._stream.waiting > STREAM_BACKLOG_MAX and kind != "hello":

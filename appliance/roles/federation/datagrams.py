@@ -15,7 +15,7 @@ from appliance.base.limits import LINK_PING_S, STREAM_DIAL_MS_MAX, STREAM_DIAL_M
 from appliance.base.prng import Prng
 from appliance.cores.federation.link.quic_endpoint import Address, QuicEndpoint
 from appliance.cores.federation.link.quic_link import Down, Identity, QuicLink, Received, Up
-from appliance.roles.federation.carrier import Carrier
+from appliance.roles.federation.carrier import LinkEnd
 
 _log = logging.getLogger("tigerchat.quic")
 _TELL_S = 60.0  # between two lines of what peers cause
@@ -54,7 +54,7 @@ class QuicPort(asyncio.DatagramProtocol):
 
     def __init__(
         self,
-        carrier: Carrier,
+        carrier: LinkEnd,
         identity: Identity,
         keys: dict[str, bytes],
         *,

@@ -59,6 +59,28 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def answer_to(body: bytes, answer_of: Callable[[str, dict[str, Any]], dict[str, Any]]) -> bytes:
+    """The frame that answers a command; one that is none, or cannot be carried out, is told so."""
+    try:
+        command = parse_json(body)
+        name = command["command"]
+        answer = {"reply": name, **answer_of(name, command)}
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
+        command, answer = {}, {"reply": "error", "error": f"not a command: {error!r}"}
+    except (CausalRefused, ChannelFull) as error:
+        answer = {"reply": "error", "error": str(error)}
+    if isinstance(command, dict) and "id" in command:
+        answer["id"] = command["id"]
+    return frame(ANSWER, json.dumps(answer).encode())
+
+
+class Speaking(Protocol):
+    """What connections speak with."""
+
+    def on_frame(self, data: bytes, reply: Callable[[bytes], None]) -> None:
+        """One frame of somebody attached. Raises CausalRefused for a kind that does not exist."""
+
+
 class Participant:
     """A channel whose log commits at once. `send` passes a frame to everybody attached."""
 
@@ -94,7 +116,7 @@ class Participant:
         if kind == MESSAGE:
             self._carry_out(self.channel.on_message(body, now_ms()))
         elif kind == COMMAND:
-            self._on_command(body, reply)
+            reply(answer_to(body, self._answer))
         else:
             raise CausalRefused("frame_kind", f"frame of kind {kind}")
         self._arm()
@@ -104,20 +126,6 @@ class Participant:
             self._timer.cancel()
 
     # --- commands ---------------------------------------------------------------------------------
-
-    def _on_command(self, body: bytes, reply: Callable[[bytes], None]) -> None:
-        try:
-            command = parse_json(body)
-            name = command["command"]
-            answer = self._answer(name, command)
-            answer = {"reply": name, **answer}
-        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
-            command, answer = {}, {"reply": "error", "error": f"not a command: {error!r}"}
-        except ChannelFull as error:
-            answer = {"reply": "error", "error": str(error)}
-        if isinstance(command, dict) and "id" in command:
-            answer["id"] = command["id"]
-        reply(frame(ANSWER, json.dumps(answer).encode()))
 
     def _answer(self, name: str, command: dict[str, Any]) -> dict[str, Any]:
         if name == "send":
@@ -204,11 +212,11 @@ def _flat(figures: ChannelFigures) -> dict[str, int]:
     return sizes | counts | dropped
 
 
-def event_of(effect: told.Effect) -> dict[str, Any]:
+def event_of(effect: object) -> dict[str, Any]:
     """An event as JSON: its name in snake case, its fields; bytes in base64."""
     name = type(effect).__name__
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
-    assert is_dataclass(effect)
+    assert is_dataclass(effect) and not isinstance(effect, type)
     return {"event": snake, **{key: _plain(value) for key, value in asdict(effect).items()}}
 
 
@@ -221,11 +229,11 @@ def _plain(value: Any) -> Any:
 
 
 class Attached:
-    """Everybody attached to one participant: frames in, frames out to all."""
+    """Everybody attached to one participant or bridge: frames in, frames out to all."""
 
     def __init__(self) -> None:
         self.writers: list[asyncio.StreamWriter] = []
-        self.participant: Participant | None = None
+        self.participant: Speaking | None = None
 
     def send(self, data: bytes) -> None:
         for writer in self.writers:

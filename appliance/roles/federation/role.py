@@ -16,7 +16,12 @@ from appliance.drivers.host import clock, service
 from appliance.drivers.host.federation_file import read_federation
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
-from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
+from appliance.drivers.host.node_folder import (
+    SOCKETS_FOLDER,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    NodeFolder,
+)
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.status import StatusServer
@@ -31,7 +36,7 @@ from appliance.roles.attached.shard_tasks import ShardTasks
 from appliance.roles.federation.carrier import Carrier
 from appliance.roles.federation.rooms import Identity, SharedRoom
 from appliance.roles.federation.shard import ShardCarrying, now_ms
-from appliance.roles.federation.site_links import SiteLinks
+from appliance.roles.federation.site_links import Listening, SiteLinks
 from appliance.roles.federation.telling import Telling
 
 STORE_FOLDER = "federation"  # of the node: a folder for each shard, one in it for each room
@@ -52,10 +57,15 @@ class FederationRole:
         self.exchange = Exchange(self.site.name)
         self.carrier = Carrier(self.exchange, {}, self, now_ms=now_ms, tell=self._tell)
         self.links = SiteLinks(
-            node,
+            Listening(
+                node.node.host,
+                self.site.ports[node.settings.index],
+                node.path / TLS_CERTIFICATE_FILE,
+                node.path / TLS_KEY_FILE,
+                node.node.certificate_pem,
+            ),
             identity,
             self.carrier,
-            self.site.ports[node.settings.index],
             prng.fork(),
             self.counters,
         )

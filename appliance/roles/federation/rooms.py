@@ -11,7 +11,7 @@ from appliance.base.prng import Prng
 from appliance.base.signature import SigningKey
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.channel import Channel
-from appliance.cores.federation.exchange import READ, SEND, Member
+from appliance.cores.federation.exchange import ATTACHED, READ, SEND, Member
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters, stream_profile
 from appliance.formats import record as rec
@@ -21,6 +21,8 @@ from appliance.formats.causal.content import RoomMessage, read_content, seal
 from appliance.formats.causal.message_id import message_id
 from appliance.formats.sharing import (
     FEDERATED_TEXT_SIZE_MAX,
+    RIGHT_ATTACHED,
+    RIGHT_READ,
     RIGHT_SEND,
     Federated,
     Sharing,
@@ -34,6 +36,7 @@ from appliance.roles.federation.places import Places
 from appliance.roles.federation.store import LmdbChannelStore
 
 _ID_SIZE = 16
+_RIGHTS = {RIGHT_READ: READ, RIGHT_SEND: SEND, RIGHT_ATTACHED: ATTACHED}
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,13 +128,13 @@ class SharedRoom:
     @property
     def may_send(self) -> bool:
         """Whether what people here say goes to the other sites."""
-        return self.members[self.identity.site].right == SEND
+        return self.members[self.identity.site].may_send
 
     @property
     def members(self) -> dict[str, Member]:
         """Who may say what, by name."""
         return {
-            site.name: Member(site.public_key, SEND if site.right == RIGHT_SEND else READ)
+            site.name: Member(site.public_key, _RIGHTS[site.right])
             for site in self.sharing.sites
             if site.name not in self.identity.refused
         }

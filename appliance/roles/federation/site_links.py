@@ -5,46 +5,63 @@ site, since only the two that carry a room have it to offer, and either may chan
 """
 
 import asyncio
+import hashlib
 from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
 
 from appliance.base.prng import Prng
 from appliance.cores.federation.link.quic_link import Identity as QuicIdentity
-from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE, NodeFolder
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.certificate import add_anchor
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.formats.federation_site import PeerSite
-from appliance.roles.federation.carrier import Carrier
+from appliance.formats.site import spki_of
+from appliance.roles.federation.carrier import LinkEnd
 from appliance.roles.federation.datagrams import Peer, QuicPort
 from appliance.roles.federation.rooms import Identity
 
 
+@dataclass(slots=True, frozen=True)
+class Listening:
+    """Where other sites reach this end, by TCP and UDP; the files (PEM) of what they are shown."""
+
+    host: str
+    port: int
+    certificate: Path
+    private_key: Path
+    certificate_pem: str
+
+    @property
+    def spki(self) -> bytes:
+        """SHA-256 of the certificate's public key."""
+        return hashlib.sha256(spki_of(self.certificate_pem)).digest()
+
+
 class SiteLinks:
-    """One node's links. Sites are added and removed while it runs."""
+    """The links of one node. Sites are added and removed while it runs."""
 
     def __init__(
         self,
-        node: NodeFolder,
+        listening: Listening,
         identity: Identity,
-        carrier: Carrier,
-        port: int,
+        end: LinkEnd,
         prng: Prng,
         counters: Counter[str],
     ) -> None:
-        self._node, self._identity, self._carrier = node, identity, carrier
-        self._port, self._prng, self.counters = port, prng, counters
-        self._files = (node.path / TLS_CERTIFICATE_FILE, node.path / TLS_KEY_FILE)
-        own = node.node
-        self._context = server_context(*self._files, [own.certificate_pem])
+        self._listening, self._identity, self._end = listening, identity, end
+        self._prng, self.counters = prng, counters
+        self._files = (listening.certificate, listening.private_key)
+        self._context = server_context(*self._files, [listening.certificate_pem])
         self._pins: dict[bytes, str] = {}
         self._keys: dict[str, bytes] = {}
         self._acceptor = Acceptor(
-            carrier.make_codec, context=self._context, pins=self._pins, counters=counters
+            end.make_codec, context=self._context, pins=self._pins, counters=counters
         )
         self._quic = QuicPort(
-            carrier,
-            QuicIdentity(identity.site, identity.key, own.spki),
+            end,
+            QuicIdentity(identity.site, identity.key, listening.spki),
             self._keys,
             certificate=self._files[0],
             private_key=self._files[1],
@@ -55,9 +72,8 @@ class SiteLinks:
 
     async def start(self, peers: tuple[PeerSite, ...]) -> None:
         """Listen by TCP and by UDP; ConfigurationError when that is impossible."""
-        host = self._node.node.host
-        await self._acceptor.start(host, self._port)
-        await self._quic.start(host, self._port)
+        await self._acceptor.start(self._listening.host, self._listening.port)
+        await self._quic.start(self._listening.host, self._listening.port)
         for peer in peers:
             self.add(peer)
 
@@ -74,7 +90,7 @@ class SiteLinks:
             return
         for node in peer.nodes:
             dialler = Dialler(
-                self._carrier.make_codec,
+                self._end.make_codec,
                 node.host,
                 node.port,
                 context=client_context(*self._files, [node.certificate]),
@@ -98,7 +114,7 @@ class SiteLinks:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         self._quic.forget(name)
-        self._carrier.close_links(name)
+        self._end.close_links(name)
 
     @property
     def datagram_counters(self) -> Counter[str]:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from appliance.base.errors import CausalRefused
 from appliance.base.limits import PLACES_ASKED_MAX, PLACES_TOLD_MAX
 from appliance.cores.federation import effects as told
-from appliance.cores.federation.exchange import SEND
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.objects_link import OBJECTS_SOCKET, ObjectsLink
 from appliance.formats.causal.ephemeral import Typing, decode_ephemeral, encode_ephemeral
@@ -81,7 +80,7 @@ class Telling:
     def _on_ephemeral(self, room: SharedRoom, event: told.Ephemeral) -> None:
         member = room.members.get(event.sender)
         try:
-            if member is None or member.right != SEND:
+            if member is None or not member.may_send:
                 raise CausalRefused("right", f"{event.sender} may only read")
             typing = decode_ephemeral(event.content)
         except CausalRefused as error:

@@ -10,12 +10,13 @@ from appliance.formats.session import DUPLICATE, FORBIDDEN, OK, ROOM_UNKNOWN, SE
 from appliance.formats.sharing import Federated, SharedSite, Sharing
 from tests.cores.rooms.shard import Shard, create, make, shard_record
 
-OURS, SENDS, READS = "oslo", "berlin", "rome"
+OURS, SENDS, READS, ATTACHED = "oslo", "berlin", "rome", "waku"
 SHARING = Sharing(
     (
         SharedSite(OURS, b"o" * 32),
         SharedSite(SENDS, b"b" * 32),
         SharedSite(READS, b"r" * 32, sharing.RIGHT_READ),
+        SharedSite(ATTACHED, b"w" * 32, sharing.RIGHT_ATTACHED),
     )
 )
 
@@ -66,6 +67,7 @@ def test_a_record_of_a_site_that_may_send_is_taken_once() -> None:
     assert shard.one(foreign(1)).code == DUPLICATE
     assert shard.one(foreign(3)).code == SEQUENCE_GAP
     assert shard.one(foreign(2)).seq == 4
+    assert shard.one(foreign(3, site=ATTACHED)).seq == 5
 
 
 @pytest.mark.parametrize("site", [READS, "paris"])

@@ -35,6 +35,9 @@ def refused(data: bytes, **changed: object) -> str:
 def test_a_sealed_message_is_opened_as_it_was() -> None:
     sealed = content.seal(MESSAGE, KEY, **PLACE)
     assert content.open_content(sealed, KEY.public, **PLACE) == MESSAGE
+    named = replace(MESSAGE, message_id=bytes(range(32)))
+    again = content.open_content(content.seal(named, KEY, **PLACE), KEY.public, **PLACE)
+    assert again == named
     assert sealed == content.seal(MESSAGE, KEY, **PLACE)
 
 
@@ -69,6 +72,7 @@ def test_another_sites_key_is_refused() -> None:
         {"parts": 10_000},
         {"seq": 0},
         {"body": bytes(2049)},
+        {"message_id": bytes(31)},
     ],
     ids=str,
 )
