@@ -91,6 +91,7 @@ CLIENT_ROUTES_MAX = 4096  # clients whose connection is remembered; the oldest i
 STREAM_WAITING_MAX = 16 * MIB  # bytes waiting on one stream; one more closes it
 STREAMS_MAX = 256  # accepted by one listener; the next is closed, counted
 STREAM_DIAL_MS_MIN, STREAM_DIAL_MS_MAX = 50, 5_000  # between tries, doubled, with jitter
+SITE_DIAL_MS_MAX = 1_000  # of a node of another site: what it missed waits for that
 
 # --- edge ---------------------------------------------------------------------------------------
 
@@ -245,6 +246,7 @@ LINK_WANT_MAX = 64  # ids asked for in one frame
 FEDERATION_SITES_MAX = 32  # other sites that one site knows
 INVITATION_SIZE_MAX = 256 * KIB  # letters of a code that invites to a site or a room
 FEDERATED_APPEND_MAX = 256  # messages of other sites in one request to the log
+FEDERATED_DUE_MAX = 1_000  # of one room, that wait for the log; then links of streams wait too
 FEDERATED_READ_MAX = 256  # records that a carrying node takes together from its site's log
 LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
 LINK_DATAGRAM_SIZE_MAX = 1100  # bytes of a frame that goes as a datagram; larger: the stream

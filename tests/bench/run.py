@@ -46,6 +46,7 @@ from tests.bench import (  # noqa: E402
     broken_reading,
     checked_reading,
     executable,
+    federated,
     idle,
     importing,
     measured,
@@ -57,6 +58,7 @@ from tests.bench import (  # noqa: E402
 from tests.bench import quorum as quorums  # noqa: E402
 from tests.bench import shipping as ships  # noqa: E402
 from tests.bench.failover import in_checkpoint, outages  # noqa: E402
+from tests.system.federated_site import FederatedSite  # noqa: E402
 from tests.system.local_site import COMMAND, LocalSite, first_free_port  # noqa: E402
 
 HISTORY = Path(__file__).with_name("history.jsonl")
@@ -355,6 +357,18 @@ def idle_site(folder: Path, quick: bool) -> list[Row]:
         return idle.measure(site, 1 if quick else 30, say)
 
 
+def federation(folder: Path, quick: bool) -> list[Row]:
+    """A site that missed much of a shared room, what that takes, what other rooms lose by it."""
+    options: dict[str, Any] = {"kind": FederatedSite, "nodes": 1, "supervised": False}
+    options |= {"client_tls": False}
+    with (
+        made(folder / "here", name="here", **options) as here,
+        made(folder / "there", name="there", **options) as there,
+    ):
+        assert isinstance(here, FederatedSite) and isinstance(there, FederatedSite)
+        return federated.measure(here, there, quick, say)
+
+
 PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "without client TLS": without_tls,
     "with client TLS": with_tls,
@@ -373,6 +387,7 @@ PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "objects between edges": objects_between_edges,
     "question of quorum": question_of_quorum,
     "idle site": idle_site,
+    "federation": federation,
 }
 
 

@@ -35,11 +35,12 @@ SAYS: dict[str, tuple[str, ...]] = {
     "objects between edges": ("objects from edge to edge of three nodes",),
     "question of quorum": (),
     "idle site": ("idle site: ",),
+    "federation": ("catching up on 300 messages of another site:", "times without federation"),
 }
 
 
 # What shows in seconds that figures are measured, told, judged and not kept.
-SHORT = ("failover in checkpoints", "reading archives", "volume", "objects")
+SHORT = ("failover in checkpoints", "reading archives", "volume", "objects", "federation")
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,11 @@ class Channel:
         """Whether an `Append` of this message still is to be carried out."""
         return message_id in self.state.incoming.ready
 
+    @property
+    def due_count(self) -> int:
+        """Messages whose `Append` is not committed yet."""
+        return len(self.state.incoming.ready)
+
     # --- others -----------------------------------------------------------------------------------
 
     def on_message(

@@ -36,6 +36,7 @@ LAMPORT, HISTORY, FILTER, REPAIR = 10, 11, 12, 13  # field numbers
 _WIRE_TYPES = {1: LENGTH, 2: LENGTH, 3: LENGTH, 10: VARINT, 11: LENGTH, 12: LENGTH, 13: LENGTH}
 _WIRE_TYPES[20] = LENGTH
 _COUNT_MAX = {HISTORY: CAUSAL_ENTRIES_MAX, REPAIR: CAUSAL_REPAIRS_MAX}
+_ENTRY_ID, _ENTRY_SENDER = 1 << 3 | LENGTH, 3 << 3 | LENGTH  # octets of an entry's tags
 _ENTRY_FIELDS_MAX = 3 + CAUSAL_FIELDS_UNKNOWN_MAX
 
 
@@ -174,11 +175,26 @@ def _check_fields(data: bytes) -> None:
 
 
 def _check_entry(data: bytes) -> None:
+    if _is_plain_entry(data):
+        return
     for count, (number, wire_type, *_) in enumerate(fields_of(data)):
         if number <= 3 and wire_type != LENGTH:
             raise CausalRefused("wire_type", f"field {number} of an entry: {wire_type}")
         if count >= _ENTRY_FIELDS_MAX:
             raise CausalRefused("fields_unknown", "too many fields in an entry")
+
+
+def _is_plain_entry(data: bytes) -> bool:
+    """Whether it has an id, and perhaps a sender, both short, and nothing else: as most have."""
+    size = len(data)
+    if size < 2 or data[0] != _ENTRY_ID or data[1] >= 0x80:
+        return False
+    at = 2 + data[1]
+    if at == size:
+        return True
+    if at + 2 > size or data[at] != _ENTRY_SENDER or data[at + 1] >= 0x80:
+        return False
+    return at + 2 + data[at + 1] == size
 
 
 def _check_id(field: str, text: str) -> None:

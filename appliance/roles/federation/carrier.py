@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from appliance.base.errors import CausalRefused, PacketRefused
-from appliance.base.limits import STREAM_WAITING_MAX
+from appliance.base.limits import FEDERATED_DUE_MAX, STREAM_WAITING_MAX
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.exchange import (
@@ -30,6 +30,8 @@ from appliance.roles.federation.store import LmdbChannelStore
 
 # bytes waiting on a stream; beyond, frames are dropped, where one more could close the stream
 STREAM_BACKLOG_MAX = STREAM_WAITING_MAX // 4
+# that links wait for a log which takes nothing: as long as it has no quorum, what comes is dropped
+PATIENCE_S = 1.0
 
 
 class Bearer(Protocol):
@@ -43,6 +45,9 @@ class Bearer(Protocol):
 
     def close(self, reason: str) -> None:
         """End the link."""
+
+    def let_wait(self, waits: bool) -> None:
+        """Take nothing more from the other site, or go on; where datagrams come, they are taken."""
 
 
 class LinkEnd(Protocol):
@@ -90,6 +95,9 @@ class Carrier:
         self._next_link = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._behind: set[str] = set()  # channels of which more is due than the log takes soon
+        self._stuck: set[str] = set()  # those of which it took nothing for a while
+        self._patience: asyncio.TimerHandle | None = None  # links wait until then at the latest
 
     # --- channels ---------------------------------------------------------------------------------
 
@@ -116,6 +124,9 @@ class Carrier:
     def unshare(self, name: str) -> None:
         """Carry it no more, and give its store back."""
         self.exchange.unshare(name)
+        self._behind.discard(name)
+        self._stuck.discard(name)
+        self._let_wait()
         self._perform(self.exchange.greet_again())
         self.stores.pop(name).close()
 
@@ -126,6 +137,8 @@ class Carrier:
         number = self._next_link
         self._next_link += 1
         self._bearers[number] = bearer
+        if self._patience is not None:
+            bearer.let_wait(True)
         self._perform(self.exchange.on_link(number, site))
         return number
 
@@ -177,6 +190,7 @@ class Carrier:
             effects += self._applied(self.exchange.take(name, found))
         self.stores[name].apply([told.Write(rows.CURSOR, position.to_bytes(8, "big"))])
         self._release(effects)
+        self._on_taken(name)
 
     def position(self, name: str) -> int:
         """Where the site's log is read on from; 0 for a store that is new."""
@@ -198,6 +212,8 @@ class Carrier:
     def still(self) -> None:
         """Nothing is said again of itself."""
         self._closed = True
+        self._behind.clear()
+        self._let_wait()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -230,6 +246,7 @@ class Carrier:
         """
         for store in self.stores.values():
             store.flush()
+        due: set[str] = set()
         for effect in effects:
             if isinstance(effect, SendFrame):
                 self._send(effect)
@@ -238,9 +255,52 @@ class Carrier:
                     bearer.close(effect.reason)
             elif isinstance(effect.effect, told.Append):
                 self.log.append(effect.channel, effect.effect)
+                due.add(effect.channel)
             else:
                 self.tell(effect.channel, effect.effect)
+        for name in due - self._stuck:
+            if self._due(name) > FEDERATED_DUE_MAX:
+                self._behind.add(name)
+        self._let_wait()
         self._arm()
+
+    # --- a log that is slower than the links
+
+    def _due(self, name: str) -> int:
+        return self.exchange.shared[name].channel.due_count
+
+    def _on_taken(self, name: str) -> None:
+        """The log takes what is due in this channel."""
+        self._stuck.discard(name)
+        if self._due(name) <= FEDERATED_DUE_MAX // 2:
+            self._behind.discard(name)
+        elif self._patience is not None:
+            self._patience.cancel()
+            self._patience = self._after_patience()
+        self._let_wait()
+
+    def _let_wait(self) -> None:
+        """Have the links wait, or go on: what the channels had no room for would have to be sent
+        again, each after its pause.
+        """
+        if bool(self._behind) == (self._patience is not None):
+            return
+        if self._patience is None:
+            self._patience = self._after_patience()
+            self.counters["let_wait"] += 1
+        else:
+            self._patience.cancel()
+            self._patience = None
+        for bearer in list(self._bearers.values()):
+            bearer.let_wait(bool(self._behind))
+
+    def _after_patience(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(PATIENCE_S, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._stuck |= self._behind
+        self._behind.clear()
+        self._let_wait()
 
     def _send(self, effect: SendFrame) -> None:
         bearer = self._bearers.get(effect.link)
@@ -306,3 +366,9 @@ class StreamLink:
 
     def close(self, reason: str) -> None:
         self._stream.close(reason)
+
+    def let_wait(self, waits: bool) -> None:
+        if waits:
+            self._stream.pause_reading()
+        else:
+            self._stream.resume_reading()

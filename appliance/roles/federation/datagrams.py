@@ -48,6 +48,9 @@ class QuicBearer:
         self._link.close(reason)
         self._port.wake()
 
+    def let_wait(self, waits: bool) -> None:
+        """Nothing holds back datagrams: what there is no room for is sent again."""
+
 
 class QuicPort(asyncio.DatagramProtocol):
     """Serves one UDP port, and keeps a link to each of `peers`."""

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.base.limits import SITE_DIAL_MS_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation.link.quic_link import Identity as QuicIdentity
 from appliance.drivers.network.stream.acceptor import Acceptor
@@ -97,6 +98,7 @@ class SiteLinks:
                 pins={node.spki: peer.name},
                 prng=self._prng.fork(),
                 counters=self.counters,
+                pause_ms_max=SITE_DIAL_MS_MAX,
             )
             dialler.start()
             self._diallers[peer.name].append(dialler)

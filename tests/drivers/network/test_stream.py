@@ -22,6 +22,7 @@ from appliance.drivers.network.stream.stream import BOUNDS, Bounds, Stream
 from appliance.drivers.network.tls import client_context, server_context
 from tests.drivers.network.site import TestNode, make_expired_node, make_node
 from tests.patience import within
+from tests.ports import FreePorts
 
 Story = Callable[[], Coroutine[None, None, None]]
 
@@ -379,6 +380,27 @@ async def plain(server: End, client: End) -> tuple[Acceptor, Dialler]:
     )
     dialler.start()
     return acceptor, dialler
+
+
+def test_who_dials_pauses_no_longer_than_it_is_told(free_ports: FreePorts) -> None:
+    async def story() -> None:
+        end = End()
+        dialler = Dialler(
+            end.make,
+            "127.0.0.1",
+            free_ports(1)[0],
+            context=None,
+            pins={},
+            prng=Prng(1),
+            counters=end.counters,
+            pause_ms_max=50,
+        )
+        dialler.start()
+        async with within(60):  # twice as long with the usual pauses of up to 5 s
+            await end.until(lambda end: end.counters["dial_failed"] == 40)
+        await dialler.close()
+
+    run(story)
 
 
 def test_a_plain_stream_needs_no_certificate() -> None:

@@ -11,6 +11,7 @@ from appliance.base.errors import CausalRefused
 from appliance.formats.causal import message as sds
 from appliance.formats.causal.message import CONTENT, EPHEMERAL, SYNC, HistoryEntry, Message
 from appliance.formats.causal.message_id import message_id
+from appliance.formats.causal.wire import LENGTH, fields_of
 
 FILTER = bytes.fromhex("001000400100040001000400100040000000000000040040")
 VECTORS = {
@@ -173,6 +174,23 @@ def test_what_is_wrong_is_refused_with_its_reason() -> None:
     assert refused(sds.encode(Message("a", "m", "c", 5, (long_hint,)))) == "hint_size"
     big = bytes(limits.CAUSAL_FILTER_SIZE_MAX + 1)
     assert refused(sds.encode(Message("a", "m", "c", 5, bloom_filter=big))) == "filter_size"
+
+
+def test_what_a_short_look_at_an_entry_lets_pass_has_an_id_a_sender_and_nothing_else() -> None:
+    plain, drawn = 0, random.Random(3)
+    for _ in range(20_000):
+        data = bytearray(b"\x0a\x02id" + drawn.choice([b"", b"\x1a\x03bob", b"\x12\x01h"]))
+        for _ in range(drawn.randrange(3)):
+            data[drawn.randrange(len(data))] = drawn.choice([0, 1, 2, 3, 10, 18, 26, 128, 255])
+        entry = bytes(data[: drawn.randrange(len(data) + 1)])
+        if sds._is_plain_entry(entry):
+            plain += 1
+            found = [(number, wire_type) for number, wire_type, *_ in fields_of(entry)]
+            assert found in ([(1, LENGTH)], [(1, LENGTH), (3, LENGTH)])
+    assert plain > 1_000
+    assert not sds._is_plain_entry(b"") and sds._is_plain_entry(b"\x0a\x00\x1a\x00")
+    for cut_short in (b"\x0a\x85\x01", b"\x0a\x02id\x1a\x85\x01"):  # sizes of two octets
+        assert not sds._is_plain_entry(cut_short + bytes(132))
 
 
 def test_exactly_the_caps_are_read() -> None:

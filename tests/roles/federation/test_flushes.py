@@ -83,6 +83,9 @@ class Witness:
     def close(self, reason: str) -> None:
         pass
 
+    def let_wait(self, waits: bool) -> None:
+        pass
+
     def append(self, channel: str, due: told.Append) -> None:
         self.disk.after_a_crash(lambda found: self._wait(found, due.message_id))
         self.due.append(due)

@@ -30,8 +30,10 @@ class Dialler:
         prng: Prng,
         counters: Counter[str],
         bounds: Bounds = BOUNDS,
+        pause_ms_max: int = STREAM_DIAL_MS_MAX,
     ) -> None:
         self.host, self.port = host, port
+        self._pause_ms_max = pause_ms_max
         self._make_codec, self._context, self._counters = make_codec, context, counters
         self._pins, self._bounds = (pins if context is not None else None), bounds
         self._prng = prng
@@ -67,7 +69,7 @@ class Dialler:
                     pause_ms = STREAM_DIAL_MS_MIN
             self._stream = self._latest = None
             await asyncio.sleep(self._prng.between(pause_ms // 2, pause_ms) / 1000)
-            pause_ms = min(2 * pause_ms, STREAM_DIAL_MS_MAX)
+            pause_ms = min(2 * pause_ms, self._pause_ms_max)
 
     async def _dial(self) -> None:
         timeout_s = HANDSHAKE_MS_MAX / 1000

@@ -1,0 +1,158 @@
+"""What federation costs: two sites of a node each share a room, on this machine.
+
+write while one is away     records of a room, at the other
+it comes back               seconds until its log has all of them, its start included
+bytes                       that a message of another site takes, in the log and in the channel
+rate of other rooms         with the federation running and without it, alternating
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from appliance.drivers.chat.client import Client
+from appliance.drivers.store.store import Store
+from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.room_name import room_id_of
+from appliance.formats.status.federation import SharedRoomStatus
+from appliance.roles.federation.role import STORE_FOLDER
+from appliance.roles.federation.rooms import channel_name
+from appliance.roles.federation.store import DATABASE
+from tests.bench.shipping import load
+from tests.patience import HUNG_S
+from tests.system.federated_site import FederatedSite, said
+from tests.system.local_site import wait_until
+
+ROOM, BODY = "shared", "x" * 256
+MISSED, MISSED_QUICK = 10_000, 300
+IN_FLIGHT = 512
+CAUGHT_UP_S_MAX = 10.0
+STORED_RATIO_MAX = 2.0  # the record of the log included
+ROUNDS, ROUND_S = 5, 5
+RATE_RATIO_MIN = 0.95
+_LOOK_S = 0.05
+
+Say = Callable[[str], None]
+
+
+def measure(
+    here: FederatedSite, there: FederatedSite, quick: bool, say: Say
+) -> list[dict[str, Any]]:
+    """Rows of all figures. Both sites have one node, and nobody who starts a role again."""
+    rows: list[dict[str, Any]] = []
+
+    def note(what: str, value: float, unit: str, held: bool, bar: str) -> None:
+        say(f"{what}: {value:g} {unit} ({bar})")
+        row = {"kind": "federation", "what": what, "value": value, "unit": unit}
+        rows.append(row | {"held": held, "bar": bar})
+
+    share(here, there)
+    count = MISSED_QUICK if quick else MISSED
+    took = catch_up(here, there, count, say)
+    note(f"catching up on {count} messages of another site", round(took, 2), "s",
+         took < CAUGHT_UP_S_MAX, f"below {CAUGHT_UP_S_MAX:g}")  # fmt: skip
+    ratio = (RECORD_SIZE + stored(there) / count) / RECORD_SIZE
+    note("bytes stored of a message of another site", round(ratio, 2), "times its record",
+         ratio <= STORED_RATIO_MAX, f"at most {STORED_RATIO_MAX:g}")  # fmt: skip
+    ratio = rate_beside(here, 1 if quick else ROUNDS, 1 if quick else ROUND_S, say)
+    note("messages/s of rooms that are not shared", round(ratio, 3), "times without federation",
+         ratio >= RATE_RATIO_MIN, f"at least {RATE_RATIO_MIN}")  # fmt: skip
+    return rows
+
+
+def share(here: FederatedSite, there: FederatedSite) -> None:
+    """Both know each other and carry the room."""
+    here.know(there)
+    there.know(here)
+    said("room", "create", ROOM, "--local", str(here.folder))
+    here.send(ROOM, "begin")
+    accept = here.federation("share", ROOM, "--with", there.name).removeprefix("tigerchat ")
+    said(*accept.split(), "--local", str(there.folder))
+    wait_until(lambda: all(settled(site, 1) for site in (here, there)), 60, "both carry it")
+
+
+def room_of(site: FederatedSite) -> SharedRoomStatus | None:
+    """The room as the site tells of it; None while nobody there carries it."""
+    return next(iter(site.rooms()), None)
+
+
+def settled(site: FederatedSite, count: int) -> bool:
+    """Whether its channel has so many messages, and all of them are acknowledged."""
+    room = room_of(site)
+    return room is not None and room.log == count and not room.unacknowledged
+
+
+def catch_up(here: FederatedSite, there: FederatedSite, count: int, say: Say) -> float:
+    """Seconds from the start of the other site's federation until its log has all that was said
+    here while it was away."""
+    before = log_seq(there)
+    there.end_role(0, "federation")
+    asyncio.run(write(here, count))
+    wait_until(lambda: in_channel(here) == 1 + count, 60, lambda: f"said: {here.rooms()}")
+    began, linked = time.perf_counter(), 0.0
+    there.start_role(0, "federation")
+    while log_seq(there) < before + count:
+        assert time.perf_counter() - began < HUNG_S, there.rooms()
+        if log_seq(there) <= before + 1:  # its claim, and nothing of the other site yet
+            linked = time.perf_counter() - began
+        time.sleep(_LOOK_S)
+    took = time.perf_counter() - began
+    say(
+        f"{count} messages missed: the first after {linked:.1f} s, all after {took:.1f} s, "
+        f"{count / (took - linked):.0f}/s"
+    )
+    wait_until(lambda: settled(here, 1 + count), 120, lambda: f"acknowledged: {here.rooms()}")
+    assert in_channel(there) == 1 + count, "each once"
+    return took
+
+
+def log_seq(site: FederatedSite) -> int:
+    """Records of the site's log."""
+    return int(site.answer(0)["log_seq"])
+
+
+def in_channel(site: FederatedSite) -> int:
+    room = room_of(site)
+    return 0 if room is None else room.log
+
+
+async def write(site: FederatedSite, count: int) -> None:
+    """So many messages in the room, many of them under way at a time."""
+    access = site.access()
+    room = UUID(int=int.from_bytes(room_id_of(ROOM), "little"))
+    async with Client(access.endpoints, access.token) as client:
+        for first in range(0, count, IN_FLIGHT):
+            turn = range(first, min(first + IN_FLIGHT, count))
+            await asyncio.gather(*[await client.post(room, BODY) for _ in turn])
+
+
+def stored(site: FederatedSite) -> int:
+    """Bytes that the channel of the room takes in the store of the node that carries it."""
+    folder = site.place(0) / STORE_FOLDER / "0" / channel_name(room_id_of(ROOM))
+    store = Store(folder, [DATABASE], 1, read_only=True)
+    try:
+        figures = store.figures()
+        return figures.used_size - figures.free_size
+    finally:
+        store.close()
+
+
+def rate_beside(site: FederatedSite, rounds: int, seconds: int, say: Say) -> float:
+    """Acknowledged messages a second in rooms that nobody shares, while the federation runs and
+    while it does not: the median of the ratios of neighbouring rounds."""
+    ratios = []
+    for number in range(rounds):
+        rates = {}
+        for runs in (True, False) if number % 2 else (False, True):
+            if not runs:
+                site.end_role(0, "federation")
+            rates[runs] = load(site, seconds)["per_s"]
+            if not runs:
+                site.start_role(0, "federation")
+                wait_until(lambda: room_of(site) is not None, 60, "it carries the room again")
+        say(f"rooms that are not shared: {rates[True]:.0f}/s beside {rates[False]:.0f} without")
+        ratios.append(rates[True] / rates[False])
+    return statistics.median(ratios)
