@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.base.errors import IdOutOfBounds, TextRefused
-from appliance.base.limits import TEXT_DEPTH_MAX
+from appliance.base.limits import REVISION_MAX, TEXT_DEPTH_MAX
 from appliance.formats.rdx.notation import Value, parse_value
-from appliance.formats.rdx.stamps import bare, count_record
+from appliance.formats.rdx.stamps import AUTHOR_MAX, bare, count_record, revision_of
 from appliance.formats.rdx.text import state_text
 from appliance.formats.rdx.values import encode_value, quote, unquote
 from appliance.formats.toytlv.ids import Id, make_id
@@ -40,6 +40,14 @@ from appliance.formats.toytlv.ids import Id, make_id
 )
 def test_a_text_is_the_value_of_go(text: str, letter: str, state: str) -> None:
     assert parse_value(text) == Value(letter, bytes.fromhex(state), parse_value(text).amount)
+
+
+@pytest.mark.parametrize("source", [0, 1, 255, 70_000, AUTHOR_MAX])
+def test_how_large_a_revision_is_does_not_depend_on_its_sign_or_stamp(source: int) -> None:
+    for revision in (0, 1, 127, 128, 40_000, 1 << 31, 1 << 32, REVISION_MAX):
+        for value in (b"", b"\xff" * 9):
+            assert revision_of(bare(revision, source, value)) == revision
+            assert revision_of(bare(-revision, source, value)) == revision
 
 
 @pytest.mark.parametrize(

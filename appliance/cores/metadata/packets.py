@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import EDIT_OBJECTS_MAX
+from appliance.cores.metadata.plain_edit import plain_edit
 from appliance.cores.metadata.states import sourced
 from appliance.formats.rdx.check import check_state
 from appliance.formats.toytlv.ids import (
@@ -86,6 +87,15 @@ def letter_of(packet: bytes) -> str:
 
 def parse_change(packet: bytes) -> Change:
     """A C, O, Y or E. PacketRefused, with the rule that it breaks."""
+    plain = plain_edit(packet)
+    if plain is not None:
+        id, writes, block = plain
+        return Change(id, writes, id, (block,), packet)
+    return parse_any_change(packet)
+
+
+def parse_any_change(packet: bytes) -> Change:
+    """As `parse_change`, of which each packet is read by the rules, a plain edit too."""
     end = len(packet)
     letter, at, stop = take(packet, 0, end)
     if stop != end:

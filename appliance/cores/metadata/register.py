@@ -6,13 +6,16 @@ not that of numbers: what counts is that it is the same everywhere.
 
 from appliance.base.errors import EditRefused
 from appliance.base.limits import REVISION_MAX
-from appliance.formats.rdx.stamps import bare, split_bare
+from appliance.formats.rdx.stamps import bare, revision_of, split_bare
 
 
 def merge(old: bytes, new: bytes) -> bytes:
     """The winner's own bytes."""
     if old == new:
         return new
+    revision_one, revision_two = revision_of(old), revision_of(new)
+    if revision_one != revision_two:
+        return old if revision_one > revision_two else new
     one, two = split_bare(old), split_bare(new)
     # equal in all of these, one is the removal of the other's revision: the value stays
     rank_one = (abs(one.revision), one.value, one.source, one.revision)

@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import REVISION_MAX
-from appliance.formats.toytlv.integers import unzigzag, unzip_pair, zigzag, zip_pair
-from appliance.formats.toytlv.records import TINY, record, take, tiny_record
+from appliance.formats.toytlv.integers import FIRST_HALF, unzigzag, unzip_pair, zigzag, zip_pair
+from appliance.formats.toytlv.records import TINY, TINY_SIZE_MAX, record, take, tiny_record
 
 SINGLE = "FIRST"  # letters of the types with one value
 AUTHOR_MAX = (1 << 32) - 1
 _T = ord("T")
+# first byte of a tiny stamp -> where its revision ends
+_REVISION_END = {TINY + s: 1 + half for s, half in FIRST_HALF.items() if s <= TINY_SIZE_MAX}
 _SINGLE = frozenset(ord(letter) for letter in SINGLE)
 
 
@@ -67,6 +69,14 @@ def split_bare(data: bytes, at: int = 0, end: int = -1) -> Stamped:
     if source > AUTHOR_MAX:
         raise PacketRefused("bad_author", f"source {source:x} is wider than 32 bits")
     return Stamped(revision, source, data[stop:end])
+
+
+def revision_of(data: bytes) -> int:
+    """How large the revision of a bare value is, its sign aside; the value passed its check."""
+    end = _REVISION_END.get(data[0])
+    if end is None:
+        return abs(split_bare(data).revision)
+    return (int.from_bytes(data[1:end], "little") + 1) >> 1
 
 
 def elements(data: bytes) -> list[Element]:

@@ -9,7 +9,7 @@ _BYTE_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _FLOAT = struct.Struct(">d")
 
 # total length of a zipped pair -> bytes of the first half; the others never occur
-_FIRST_HALF = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 8: 4, 9: 8, 10: 8, 12: 8, 16: 8}
+FIRST_HALF = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 8: 4, 9: 8, 10: 8, 12: 8, 16: 8}
 
 
 def zip_int(number: int) -> bytes:
@@ -59,21 +59,27 @@ def unzip_float(data: bytes) -> float:
 _WIDTH = bytes([0] + [1] * 8 + [2] * 8 + [4] * 16 + [8] * 32)
 
 
+def _widths(first: int, second: int) -> tuple[int, int]:
+    """What the halves of a pair take together."""
+    if second:
+        first = max(first, second)  # a second half needs a first one as wide
+    if first > 1:
+        second = max(second, 1)  # else the length would be that of two narrow halves
+    return first, second
+
+
+_WIDTHS = {(one, two): _widths(one, two) for one in set(_WIDTH) for two in set(_WIDTH)}
+
+
 def zip_pair(big: int, little: int) -> bytes:
     """Two numbers of 64 bits. The total length tells where the first one ends."""
     assert 0 <= big <= WORD and 0 <= little <= WORD
-    first, second = _WIDTH[big.bit_length()], _WIDTH[little.bit_length()]
-    if second > 1:
-        first = max(first, second)  # wide second halves need a first half as wide
-    elif second and not first:
-        first = 1
-    if first > 1:
-        second = max(second, 1)  # else the length would be that of two narrow halves
+    first, second = _WIDTHS[_WIDTH[big.bit_length()], _WIDTH[little.bit_length()]]
     return big.to_bytes(first, "little") + little.to_bytes(second, "little")
 
 
 def unzip_pair(data: bytes) -> tuple[int, int]:
-    first = _FIRST_HALF.get(len(data))
+    first = FIRST_HALF.get(len(data))
     if first is None:
         raise PacketRefused("bad_pair", f"a zipped pair of {len(data)} bytes")
     return int.from_bytes(data[:first], "little"), int.from_bytes(data[first:], "little")
