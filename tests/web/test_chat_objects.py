@@ -58,10 +58,16 @@ def who_reacted(window: Window) -> Locator:
     return window.page.locator(".reacted").filter(visible=True)
 
 
+def apart(*windows: Window) -> None:
+    """Each is served by a node of its own, in order: what one shows of another came across."""
+    assert [each.node for each in windows] == list(range(len(windows)))
+
+
 def both(window: Windows, what: str, other: str = "bob") -> tuple[Window, Window, str]:
     """Alice on node 0 and Bob on node 1, in a room with one message."""
     room = room_name(what)
     alice, bob = window("alice", node=0), window(other, node=1)
+    apart(alice, bob)
     alice.create(room)
     bob.open(room)
     alice.write("first of all")
@@ -125,6 +131,7 @@ def test_topic_pins_and_reactions_appear_in_the_other_window(window: Windows) ->
     expect(message(carol, "first of all").locator(".reaction")).to_have_attribute(
         "aria-label", "Heart: 1 person: bob"
     )
+    apart(alice, bob, carol)
 
 
 def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) -> None:
@@ -133,9 +140,10 @@ def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) 
     alice.wait_text("an answer")
     for each in (alice, bob):
         each.page.locator(".opens.people").click()
-        expect(each.page.locator('.person[data-author="builder"]')).to_have_attribute(
-            "data-state", "online"
-        )
+        for author in ("alice", "builder"):
+            expect(each.page.locator(f'.person[data-author="{author}"]')).to_have_attribute(
+                "data-state", "online"
+            )
         expect(each.page.locator(".person")).to_have_count(2)
 
     bob.page.get_by_role("button", name="Edit your name and picture").click()
@@ -165,6 +173,11 @@ def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) 
     bob.page.keyboard.press("Enter")
     alice.wait_text("well")
     expect(alice.page.locator(".typing")).to_have_count(0)
+    alice.page.locator("#message").press_sequentially("then")
+    expect(bob.page.locator(".typing")).to_have_text("alice is typing")
+    alice.page.locator("#message").fill("")
+    expect(bob.page.locator(".typing")).to_have_count(0)
+    apart(alice, bob)
 
     bob.page.get_by_role("button", name="Sign out").click()
     expect(alice.page.locator(".person")).to_have_count(1)
@@ -243,6 +256,8 @@ def test_what_was_read_in_one_window_is_read_in_the_others_of_that_user(window: 
     # A browser in which nothing is known counts from the marker.
     fresh = window("alice", node=1)
     expect(fresh.page.locator(f'[data-room="{busy}"]')).to_have_attribute("data-unread", "1")
+    apart(alice, bob, other)
+    apart(alice, fresh)
 
 
 def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
