@@ -62,7 +62,7 @@ bench-peers: ## measure beside etcd, Redis, NATS from Debian, and another checko
 	@exec $(PYTHON) -m tests.bench.peers.run $(ARGS)
 
 soak: ## fresh seeds and many kills for SECONDS=600
-	@$(SETUP) tests
+	@$(SETUP) soak
 	@exec $(SOAK) $(ARGS)
 
 autobahn: ## the original Autobahn suite against the client port, by a PYTHON2=... that has it

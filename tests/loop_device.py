@@ -11,11 +11,18 @@ def loop_device(file: Path, size: int, *, sector_size: int = 512) -> Iterator[Pa
     """A device of `size` bytes that lie in `file`, which is made; gone afterwards."""
     with file.open("wb") as made:
         made.truncate(size)
-    words = ["losetup", "--find", "--show", "--direct-io=on", f"--sector-size={sector_size}"]
+    with loop_device_of(file, f"--sector-size={sector_size}") as device:
+        yield device
+    file.unlink()
+
+
+@contextmanager
+def loop_device_of(file: Path, *options: str) -> Iterator[Path]:
+    """A device of the bytes of a file that is there, and stays."""
+    words = ["losetup", "--find", "--show", "--direct-io=on", *options]
     done = subprocess.run([*words, str(file)], capture_output=True, text=True, check=True)
     device = Path(done.stdout.strip())
     try:
         yield device
     finally:
         subprocess.run(["losetup", "--detach", str(device)], check=True)
-        file.unlink()

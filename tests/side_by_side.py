@@ -99,6 +99,7 @@ FROZEN_FILES = (
     "tests/packaging/test_booted.py",
     "tests/packaging/test_executable.py",
     "tests/packaging/test_executable_sites.py",
+    "tests/packaging/test_image_boots.py",
     "tests/packaging/test_installed.py",
 )
 

@@ -151,6 +151,19 @@ GUEST_PACKAGES = (
     Package("ovmf", has_file("/usr/share/OVMF/OVMF_CODE_4M.fd")),
     Package("qemu-system-x86", has_program("qemu-system-x86_64")),
 )
+TEST_PACKAGES = (
+    *BUILD_PACKAGES,
+    *BROWSER_PACKAGES,
+    *FAULT_PACKAGES,
+    *PROXY_PACKAGES,
+    *CLIENT_PACKAGES,
+    *JAVA_PACKAGES,
+    *MAVEN_PACKAGES,
+    *FREEZE_PACKAGES,
+    *CHROOT_PACKAGES,
+    *DISK_PACKAGES,
+    *NODE_PACKAGES,
+)
 
 # environment -> (locks, Debian packages); `build` precedes all: it compiles what has no wheel.
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
@@ -162,19 +175,10 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], tuple[Package, ...]]] = {
         ("build", "node", "executable"),
         BUILD_PACKAGES + FREEZE_PACKAGES + CHROOT_PACKAGES + DISK_PACKAGES,
     ),
-    "tests": (
+    "tests": (("build", "node", "tests", "reports", "executable"), TEST_PACKAGES),
+    "soak": (
         ("build", "node", "tests", "reports", "executable"),
-        BUILD_PACKAGES
-        + BROWSER_PACKAGES
-        + FAULT_PACKAGES
-        + PROXY_PACKAGES
-        + CLIENT_PACKAGES
-        + JAVA_PACKAGES
-        + MAVEN_PACKAGES
-        + FREEZE_PACKAGES
-        + CHROOT_PACKAGES
-        + DISK_PACKAGES
-        + NODE_PACKAGES,
+        TEST_PACKAGES + GUEST_PACKAGES,
     ),
 }
 
@@ -229,7 +233,7 @@ def one_at_a_time() -> Iterator[None]:
 def set_up(environment: str) -> None:
     locks, packages = ENVIRONMENTS[environment]
     install_packages([package for package in packages if not package.present()])
-    if environment == "tests":
+    if environment in ("tests", "soak"):
         run_patiently(
             [sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
             "the jars of HDFS could not be fetched; see above",

@@ -26,10 +26,12 @@ STATE_TYPE = "0FC63DAF-8483-4772-8E79-3D69D8477DE4"
 READ_ONLY = "GUID:60"  # bit of a partition's attributes
 STUB = Path("/usr/lib/systemd/boot/efi/linuxx64.efi.stub")
 BOOT_FILE = "BOOTX64.EFI"  # what firmware starts that was told of nothing else
-# The last console is the one of messages; a kernel that gives up starts again after so long.
+# The last console is the one of messages; a kernel that gives up starts again after so long. What
+# lies beside the root is not mounted because it is there: an ESP that is open when power goes may
+# start no machine any more.
 COMMAND_LINE = (
     "root=PARTUUID={root} rootfstype=ext4 ro console=ttyS0,115200 console=tty0 quiet panic=30 "
-    "systemd.show_status=no"
+    "systemd.show_status=no systemd.gpt_auto=no"
 )
 _SECTION = re.compile(r"^\s*\d+ (\.\w+)\s+([0-9a-f]{8})\s+([0-9a-f]{16})", re.MULTILINE)
 _PAGE = 4096

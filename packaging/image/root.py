@@ -16,7 +16,7 @@ HOST_NAME = "tigerchat"
 STATE = "var/lib/etc"  # of the state partition: what was changed in /etc
 # A unit that the base lacks is a mistake of the base: `systemctl` says so.
 ENABLED = (
-    *("tigerchat.service", "tigerchat-tty.service"),
+    *("tigerchat.service", "tigerchat-tty.service", "tigerchat-grow.service"),
     *("tigerchat-setup@tty1.service", "tigerchat-setup@ttyS0.service"),
     *("getty@tty2.service", "systemd-networkd.service", "systemd-resolved.service"),
     "systemd-timesyncd.service",

@@ -144,6 +144,8 @@ def test_firmware_finds_one_file_with_kernel_initrd_and_command_line(image: Imag
     words = parts["cmdline"].rstrip(b"\0").decode().split()
     assert f"root=PARTUUID={str(image.rows['root']['uuid']).lower()}" in words
     assert "ro" in words and "rw" not in words
+    assert "systemd.gpt_auto=no" in words, "the ESP is mounted, for the next cut of power to hit"
+    assert "console=ttyS0,115200" in words, "there is no serial line to log in on"
     initrd = parts["initrd"].decode()
     assert initrd.startswith("initrd of 6.1\n") and "manual_add_modules ext4 overlay" in initrd
     assert "upperdir=$kept/upper" in initrd
@@ -171,6 +173,7 @@ def test_the_program_is_installed_and_its_units_start_with_the_machine(image: Im
     wanted = image.names("root", "/etc/systemd/system/multi-user.target.wants")
     assert {
         *("tigerchat.service", "tigerchat-tty.service", "systemd-networkd.service"),
+        "tigerchat-grow.service",
         *("tigerchat-setup@tty1.service", "tigerchat-setup@ttyS0.service"),
     } <= wanted
     assert image.names("root", "/etc/systemd/system/getty.target.wants") == {"getty@tty2.service"}
@@ -193,6 +196,14 @@ def test_no_two_machines_are_the_same_and_nobody_can_log_in_before_a_secret(imag
     assert "apt" not in image.names("root", "/etc")
 
 
+def test_a_node_does_not_wait_for_interfaces_without_a_cable(image: Image) -> None:
+    name = "systemd-networkd-wait-online.service"
+    units = "/usr/lib/systemd/system"
+    (own,) = re.findall(r"^ExecStart=(.*)$", image.text("root", f"{units}/{name}"), re.MULTILINE)
+    drop_in = image.text("root", f"{units}/{name}.d/image.conf").splitlines()
+    assert drop_in[-2:] == ["ExecStart=", f"ExecStart={own} --any"]
+
+
 def test_the_state_holds_what_the_machine_writes_and_grows(image: Image) -> None:
     tool("e2fsck", "-fn", str(image.part("state")))
     assert {"lib", "log", "cache"} <= image.names("state", "/")
@@ -202,7 +213,11 @@ def test_the_state_holds_what_the_machine_writes_and_grows(image: Image) -> None
     assert user and owner == f"directory 0700 {user[1]}"
     last = max(image.rows.values(), key=lambda row: int(str(row["start"])))
     assert last is image.rows["state"], "only the last partition can grow"
-    assert "GrowFileSystem=yes" in image.text("root", "/usr/lib/repart.d/30-state.conf")
+    units = "/usr/lib/systemd/system"
+    grow = image.text("root", f"{units}/tigerchat-grow.service")
+    assert "\nAfter=systemd-repart.service\n" in grow  # which lets the partition grow
+    (program, *words) = re.findall(r"^ExecStart=(.*)$", grow, re.MULTILINE)[0].split()
+    assert image.mode("root", program) == "regular 0755 0" and words == ["/var"]
 
 
 @pytest.mark.parametrize("file", ["hooks/tigerchat", "scripts/local-bottom/tigerchat"])
@@ -212,11 +227,20 @@ def test_what_the_initrd_runs_is_shell(file: str) -> None:
     assert tool("sh", str(path), "prereqs") == "" and os.access(path, os.X_OK)
 
 
-def test_units_of_the_image_are_understood(tmp_path: Path) -> None:
-    units = TOP / "packaging/image/files/usr/lib/systemd/system"
-    unit = tmp_path / "tigerchat-setup@tty1.service"
-    text = (units / "tigerchat-setup@.service").read_text()
-    unit.write_text(text.replace("/usr/bin/tigerchat", shutil.which("true") or ""))
+@pytest.mark.parametrize(
+    ("file", "name", "program"),
+    [
+        ("tigerchat-setup@.service", "tigerchat-setup@tty1.service", "/usr/bin/tigerchat"),
+        ("tigerchat-grow.service", "tigerchat-grow.service", "/usr/lib/systemd/systemd-growfs"),
+    ],
+)
+def test_units_of_the_image_are_understood(
+    file: str, name: str, program: str, tmp_path: Path
+) -> None:
+    text = (TOP / "packaging/image/files/usr/lib/systemd/system" / file).read_text()
+    assert f"\nExecStart={program} " in text
+    unit = tmp_path / name
+    unit.write_text(text.replace(program, shutil.which("true") or ""))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         capture_output=True, text=True, check=False, timeout=HUNG_S,

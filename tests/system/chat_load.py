@@ -22,10 +22,21 @@ PATIENCE_S = 60.0
 
 
 class Writer:
-    """One device that writes to all rooms; the ledger knows each message before it is sent."""
+    """One device that writes to all rooms; the ledger knows each message before it is sent.
 
-    def __init__(self, number: int, access: Access, ledger: Ledger, seed: int) -> None:
+    `patience_s`: how long it looks for a site that does not answer.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        access: Access,
+        ledger: Ledger,
+        seed: int,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self.number, self.ledger, self.access = number, ledger, access
+        self.patience_s = patience_s
         self.chance = random.Random(seed * 1000 + number)
         self.client = self._client(number)
         self.bodies: dict[tuple[UUID, int], str] = {}
@@ -41,7 +52,7 @@ class Writer:
             self.access.token,
             client_id=client_id,
             subprotocol=subprotocol,
-            patience_s=PATIENCE_S,
+            patience_s=self.patience_s,
             first_endpoint=first,
         )
 
@@ -53,7 +64,7 @@ class Writer:
                 await self._send(self.chance.choice(rooms))
                 await asyncio.sleep(self.pace_s)
             if self._waiting:
-                await asyncio.wait(self._waiting, timeout=PATIENCE_S)
+                await asyncio.wait(self._waiting, timeout=self.patience_s)
             assert not self._waiting, f"writer {self.number}: {len(self._waiting)} unanswered"
 
     async def _send(self, room: UUID) -> None:

@@ -2,19 +2,21 @@
 
 The segments give committed records as they are. Above the checkpoint the prepares of the
 write-ahead log are executed once more by the rule that clients rely on: a device's next number is
-stored, any other one is not. Records that segments hold beyond the checkpoint must be what that
-gives.
+stored, any other one is not; one of the shipper's must be one that may follow, too. Records that
+segments hold beyond the checkpoint must be what that gives.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
+from appliance.cores.rooms.retention import Retention
+from appliance.cores.rooms.shipping import Shipping
 from appliance.formats import record
 from appliance.formats.client.fields import id_bytes, id_of
-from appliance.formats.event import CARRY_CLAIM, decode_shipped
+from appliance.formats.event import CARRY_CLAIM, Shipped, decode_shipped
 from appliance.formats.sharing import FEDERATED_PREFIX_SIZE, carrier_client_id
 from tests.system.ledger import Stored
 from tests.system.local_site import LocalSite
@@ -108,6 +110,9 @@ class _Rooms:
         self.newest = {(r.room, r.client): r.seq for r in self.records}
         claims = filter(None, map(_claimed, rows))
         self.claim = max(claims, default=0)  # under which messages of other sites are taken
+        self.shipping = Shipping(cast(Retention, _Cursor()))
+        for said in filter(None, map(_shipped, rows)):
+            self.shipping.take(said)
 
     def execute(self, row: Row) -> None:
         """Store a prepared record, if it is its device's next, and of the carrier of then."""
@@ -120,16 +125,38 @@ class _Rooms:
             return
         if claim and claim != self.claim + 1:
             return
+        said, log_seq = _shipped(row), len(self.records)
+        if said and not self.shipping.may_take(said, row["timestamp"], log_seq):
+            return
         carrier = str(id_of(carrier_client_id(self.claim)))
         if row["record_kind"] == record.KIND_FEDERATED and row["client_id"] != carrier:
             return
         op, head = self.heads.get(row["room_id"], (0, "00" * 32))
-        raw = _committed(row, op + 1, len(self.records) + 1, bytes.fromhex(head))
+        raw = _committed(row, op + 1, log_seq + 1, bytes.fromhex(head))
         done = stored({**row, "seq": op + 1, "hash": hashlib.sha256(raw).hexdigest()})
         self.records.append(done)
         self.heads[done.room] = done.op, done.hash
         self.newest[device] = done.seq
         self.claim = claim or self.claim
+        if said:
+            self.shipping.take(said)
+
+
+class _Cursor:
+    """Of what is shipped, as the rules of shipping want it."""
+
+    shipper_cursor = 0
+
+    def ship(self, last: int) -> None:
+        self.shipper_cursor = last
+
+
+def _shipped(row: Row) -> Shipped | None:
+    """What a record says of shipping; None: it says nothing of that."""
+    if row["record_kind"] != record.KIND_SHIPPED:
+        return None
+    said = decode_shipped(bytes.fromhex(row["body"]))
+    return said if said and said.action != CARRY_CLAIM else None
 
 
 def _claimed(row: Row) -> int:

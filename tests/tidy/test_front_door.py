@@ -64,6 +64,16 @@ def test_what_make_report_sets_up_are_the_lock_of_the_reports_and_java() -> None
     assert "$(SETUP) report\n" in recipe
 
 
+def test_what_make_soak_sets_up_beside_what_tests_need_is_a_machine_to_boot() -> None:
+    locks, packages = setup.ENVIRONMENTS["soak"]
+    test_locks, test_packages = setup.ENVIRONMENTS["tests"]
+    assert locks == test_locks
+    beside = [package for package in packages if package not in test_packages]
+    assert beside == list(setup.GUEST_PACKAGES)
+    recipe = (setup.TOP / "Makefile").read_text().partition("\nsoak:")[2].partition("\n\n")[0]
+    assert "$(SETUP) soak\n" in recipe
+
+
 def test_what_a_network_may_fail_is_tried_again_and_a_line_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
