@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,14 @@ KEPT = TOP / "build" / "guest"  # what a machine showed last whose test failed
 SAID_AT_LAST = 3000  # characters
 # What a terminal is told beside text: colours, places, and that a line begins anew.
 _CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[()].|[^\[()])|[\r\0\a]")
+
+
+def keep(files: Iterable[Path]) -> None:
+    """Have these, and no others, where they stay when the test has failed."""
+    shutil.rmtree(KEPT, ignore_errors=True)
+    KEPT.mkdir(parents=True)
+    for file in files:
+        shutil.copy(file, KEPT)
 
 
 @dataclass(frozen=True)
@@ -172,10 +180,7 @@ class Guest:
 
     def _keep(self) -> None:
         """Put what can be seen where it stays."""
-        shutil.rmtree(KEPT, ignore_errors=True)
-        KEPT.mkdir(parents=True)
-        for name in ("console.log", "qemu.log"):
-            shutil.copy(self.folder / name, KEPT)
+        keep(self.folder / name for name in ("console.log", "qemu.log"))
         try:
             self._ask("screendump", filename=str(KEPT / "screen.png"), format="png")
         except (OSError, ValueError) as error:

@@ -29,7 +29,7 @@ from appliance.formats.volume_label import LABEL_OFFSETS, LABEL_SIZE, decode_lab
 from appliance.node.new_node import CLIENT_PORT, PORTS_DEFAULT
 from tests.loop_device import loop_device_of
 from tests.packaging import frozen
-from tests.packaging.guest import Disk, Guest
+from tests.packaging.guest import Disk, Guest, keep
 from tests.packaging.test_installed import make
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -256,8 +256,10 @@ def disk_history(folder: Path, disk: Path) -> list[Stored]:
 
 
 def inspect(volume: Path, *words: str) -> Iterator[dict[str, Any]]:
+    """Rows of `tigerchat inspect`, which are kept beside the volume."""
     done = run("inspect", *words, "--json", "--volume", str(volume))
     assert done.returncode == 0, f"inspect {words}: {done.stderr}"
+    (volume.parent / f"{words[0]}.jsonl").write_text(done.stdout)
     return map(json.loads, done.stdout.splitlines())
 
 
@@ -296,6 +298,8 @@ def test_a_machine_boots_from_the_image_and_has_what_it_acknowledged_after_its_p
     assert not missing, f"acknowledged, and not told afterwards: {sorted(missing)[:10]}"
     stored = disk_history(tmp_path, tmp_path / "messages.disk")
     violations = check(events, [stored])
+    if violations:
+        keep(tmp_path.glob("*.jsonl"))
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     texts = [record for record in stored if record.room in {str(room) for room in rooms}]
     assert len(texts) == ledger.counts["invoke"] + ROOMS

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from appliance.formats import record
+from appliance.formats.event import SHIP_CLAIM, Shipped, encode_shipped
+from tests.system import disk_history
 from tests.system.ledger import Event, Ledger, Stored, check, read
 
 ROOM = "aa" * 16
@@ -176,3 +179,22 @@ def test_ledger_of_many_messages_is_judged_fast() -> None:
     begin = time.perf_counter()
     assert kinds(events, records, records, records) == set()
     assert time.perf_counter() - begin < 20
+
+
+def claim(op: int, generation: int) -> list[dict[str, Any]]:
+    """The rows of a prepare with a claim of the shipper, by a client of its own."""
+    body = encode_shipped(Shipped(SHIP_CLAIM, 0, generation))
+    row = {"op": op, "room_id": disk_history.SHARD_ROOM, "record_kind": record.KIND_SHIPPED}
+    ids = {"client_id": f"{op:032x}", "msg_id": f"{op:032x}", "parent_id": "00" * 16}
+    row |= ids | {"author_id": "0", "client_seq": 1, "timestamp": 1000 + op, "body": body.hex()}
+    slot = {"kind": "slot", "op": op, "prepare": "op", "body_ok": True}
+    return [
+        slot | {"parent": str(op - 1), "digest": str(op)},
+        {"kind": "prepared_record", **row},
+    ]
+
+
+def test_a_claim_that_does_not_follow_is_in_the_log_and_not_in_the_history() -> None:
+    claims = [row for op, generation in ((1, 1), (2, 1), (3, 2)) for row in claim(op, generation)]
+    found = disk_history.history([], [{"kind": "wal", "checkpoint": 0}, *claims], 0)
+    assert [(stored.op, stored.timestamp) for stored in found] == [(1, 1001), (2, 1003)]
