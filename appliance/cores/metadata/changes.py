@@ -29,7 +29,7 @@ _Shown = dict[tuple[str, ...], Any]  # what is told of -> its value, where it is
 
 def changes(objects: Objects, table: StateTable) -> list[Change]:
     """Of what waits in the table to be written."""
-    touched = {id_of_name(name).object for name in table.touched}
+    touched = {id_of_name(key[1:]).object for key in table.touched}
     keys = {named for of in sorted(touched) if (named := objects.key_of(of)) is not None}
     if len(keys) > OBJECT_CHANGES_MAX:
         return [{"kind": "reset"}]

@@ -144,7 +144,7 @@ class Diff:
         """What lies between two keys, read in parts, since it is written between them."""
         while True:
             part: list[Row] = []
-            for key, state in self._table.scan(first, end):
+            for key, state in self._table.states(first, end):
                 part.append((id_of_name(key[1:]), letter_of_name(key[1:]), state))
                 first = key + b"\0"
                 if len(part) >= DIFF_ROWS:

@@ -10,14 +10,13 @@ begin with their time, so their bytes, each one taken from 255, sort the newest 
 
 from appliance.cores.metadata import product
 from appliance.cores.metadata.state_table import StateTable
-from appliance.cores.metadata.store import DATA, FACT, end_of, field_name, id_of_name
+from appliance.cores.metadata.store import DATA, FACT, end_of, id_of_name, is_state, state_key
 from appliance.formats.rdx.stamps import split_bare
 from appliance.formats.toytlv.ids import Id, id_of_key, key_of_id, unzip_id
 
 _KEY, _ROOM, _KEYED_FACT = b"K", b"R", FACT + b"keyed2"
-# how the names of these fields end
-_KEY_FIELD = field_name(Id(0, product.KEY_FIELD), "S")[15:]
-_ROOM_FIELD = field_name(Id(0, product.REACTED_ROOM), "S")[15:]
+# how the keys of these fields' states end, but for the bits that they share with the packet number
+_NOTED = tuple(state_key(Id(0, n), "S")[16:] for n in (product.KEY_FIELD, product.REACTED_ROOM))
 _TURNED = bytes(range(255, -1, -1))
 
 
@@ -30,14 +29,16 @@ class KeyIndex:
         if table.get(_KEYED_FACT) is None:
             self.rebuild()
 
-    def note(self, names: list[bytes]) -> None:
-        """These fields have been written; a key among them is entered."""
-        for name in names:
-            if name[15:] in (_KEY_FIELD, _ROOM_FIELD) and name[14] & 0x0F == 0:
-                self._enter(name)
+    def note(self, states: list[bytes]) -> None:
+        """The states under these keys have been written; a key of an object among them is entered.
 
-    def _enter(self, name: bytes) -> None:
-        of = id_of_name(name).object
+        A key of a state is DATA, 14 bytes, and two more that end in the number of the field.
+        """
+        for state in states:
+            if state[16:] in _NOTED and state[15] & 0x0F == 0:
+                self._enter(id_of_name(state[1:]).object)
+
+    def _enter(self, of: Id) -> None:
         named = self.key_of(of)
         if named is None:
             return
@@ -93,9 +94,9 @@ class KeyIndex:
 
     def rebuild(self) -> None:
         """From all states, what is not written yet included."""
-        names = [key[1:] for key, _ in self._table.store.scan(DATA, end_of(DATA))]
-        names += [key[1:] for key in self._table.pending if key[:1] == DATA]
-        self.note(names)
+        keys = [key for key, _ in self._table.store.scan(DATA, end_of(DATA)) if is_state(key)]
+        keys += [key for key in self._table.pending if key[:1] == DATA]
+        self.note(keys)
         self._table.pending[_KEYED_FACT] = b"1"
 
 

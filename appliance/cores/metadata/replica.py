@@ -16,7 +16,6 @@ from appliance.cores.metadata.packets import Change
 from appliance.cores.metadata.state_table import StateTable
 from appliance.cores.metadata.states import SORTED, merge
 from appliance.cores.metadata.store import (
-    DATA,
     INDEXED_FACT,
     NAME_FACT,
     SOURCE_FACT,
@@ -124,7 +123,7 @@ class Replica:
             raise PacketRefused("own_source_ahead", f"packet {change.id} of ours is not known here")
         if new and source < _SHARED_SOURCES:
             raise PacketRefused("shared_source", f"nobody makes packets of source {source}")
-        if not self.admits(source):
+        if self._admits is not None and not self.admits(source):
             raise PacketRefused("unknown_source", f"source {source:x} was announced by nobody")
         self._apply(change)
         self.counters["applied" if new else "applied_again"] += 1
@@ -135,8 +134,7 @@ class Replica:
         states = table.merged(change.writes)  # refuses before anything is kept
         table.keep(states)
         source, progress = change.entry
-        for name in states:
-            table.touch(name, source, progress)
+        table.touch(states, source, progress)
         table.advance(change.entry, change.blocks)
 
     # --- changes of our own
@@ -222,8 +220,7 @@ class Replica:
 
     def dump(self) -> list[tuple[bytes, bytes]]:
         """Keys and values of states and vectors, in order; nothing may be pending."""
-        table = self.table
-        return [row for prefix in (DATA, VECTOR) for row in table.scan(prefix, end_of(prefix))]
+        return [*self.table.states(), *self.table.scan(VECTOR, end_of(VECTOR))]
 
     def verify(self) -> str:
         """The digest over all (id, letter, state); PacketRefused names what is not as it must be.
@@ -232,7 +229,7 @@ class Replica:
         """
         table = self.table
         digest = hashlib.blake2b(digest_size=16)
-        for key, state in table.scan(DATA, end_of(DATA)):
+        for key, state in table.states():
             name = key[1:]
             letter = letter_of_name(name)
             check_state(letter, state)

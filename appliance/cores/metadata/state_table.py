@@ -5,10 +5,10 @@ read from there. `forget` drops it: everything is then as the store has it.
 
 Invariants, once written: every state is what merging it with itself gives; each entry of a block's
 vector is at most that of the global vector; each field stands in the index under the newest packet
-of each source that touched it.
+of each source that touched it, and under older ones until these are swept away.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from appliance.base.errors import PacketRefused
@@ -16,20 +16,27 @@ from appliance.base.limits import BLOCK_VECTORS_CACHED_MAX
 from appliance.cores.metadata.packets import Write
 from appliance.cores.metadata.states import merge
 from appliance.cores.metadata.store import (
+    CHANGE,
     DATA,
+    EARLIER_NEWEST,
     GLOBAL_VECTOR,
     INDEXED_FACT,
+    PROGRESS_SIZE,
+    SOURCE_SIZE,
+    SWEPT_FACT,
     Store,
     block_key,
     change_key,
+    change_of,
     end_of,
-    field_name,
-    newest_key,
+    is_state,
+    newest_of_all,
+    state_key,
 )
 from appliance.formats.toytlv.ids import Id
 from appliance.formats.toytlv.version_vectors import Vector, decode_vector, encode_vector, join
 
-_PROGRESS_SIZE = 8
+_SWEPT = 2  # entries of the index looked at for each one that is made
 
 
 class StateTable:
@@ -40,7 +47,9 @@ class StateTable:
         self.pending: dict[bytes, bytes | None] = {}
         self.vector: Vector = {}
         self.on_kept: Callable[[list[bytes]], None] | None = None  # an index of someone else
-        self.touched: list[bytes] = []  # names of the fields written since the last `write`
+        self.touched: list[bytes] = []  # keys of the fields written since the last `write`
+        self._newest: dict[bytes, int] = {}  # newest key -> progress to be entered in the index
+        self._doubtful: set[bytes] = set()  # those of which the store may know a newer one
         self._blocks: dict[bytes, Vector] = {}  # cache by key
         self._changed_blocks: set[bytes] = set()
         self._vector_changed = False
@@ -49,6 +58,11 @@ class StateTable:
     def _load(self) -> None:
         self.vector = decode_vector(self.store.get(GLOBAL_VECTOR) or b"")
         self.indexed = self.store.get(INDEXED_FACT) is not None
+        self._newest.clear()
+        self._doubtful.clear()
+        earlier = self.store.scan(EARLIER_NEWEST, end_of(EARLIER_NEWEST))
+        self._has_earlier = next(earlier, None) is not None
+        self._swept = self.store.get(SWEPT_FACT) or CHANGE
         self._blocks.clear()
         self._changed_blocks.clear()
         self._vector_changed = False
@@ -56,25 +70,22 @@ class StateTable:
     # --- reading
 
     def get(self, key: bytes) -> bytes | None:
-        return self.pending[key] if key in self.pending else self.store.get(key)
+        pending = self.pending
+        return pending[key] if key in pending else self.store.get(key)
 
     def state(self, id: Id, letter: str) -> bytes | None:
-        return self.get(DATA + field_name(id, letter))
+        return self.get(state_key(id, letter))
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """As the store's; nothing may be pending in between, so `write` first."""
         assert not self.pending
         return self.store.scan(first, end)
 
-    def fields(self, object_id: Id) -> dict[bytes, bytes]:
-        """Key to state of everything that belongs to an object or class, what is pending too."""
-        first = DATA + field_name(object_id, "\0")
-        end = DATA + field_name(Id(object_id.source, object_id.progress | 0xFFF), "\x7f")
-        found = dict(self.store.scan(first, end))
-        for key, value in self.pending.items():
-            if first <= key < end and value is not None:
-                found[key] = value
-        return dict(sorted(found.items()))
+    def states(
+        self, first: bytes = DATA, end: bytes = end_of(DATA)
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Of `scan` the states: key and state of each field, class and object."""
+        return ((key, state) for key, state in self.scan(first, end) if is_state(key))
 
     def block_vector(self, id: Id) -> Vector:
         """Of the block that `id` lies in. Not to be changed by the caller."""
@@ -105,36 +116,44 @@ class StateTable:
     # --- writing
 
     def merged(self, writes: list[Write]) -> dict[bytes, bytes]:
-        """Name to new state of each field, before any of it is kept. PacketRefused: too large."""
+        """Key to new state of each field, before any of it is kept. PacketRefused: too large."""
         states: dict[bytes, bytes] = {}
+        pending, get = self.pending, self.store.get
         for id, letter, operand in writes:
-            name = field_name(id, letter)
-            old = states.get(name)
+            key = state_key(id, letter)
+            old = states.get(key)
             if old is None:
-                old = self.get(DATA + name)
-            states[name] = merge(letter, old, operand)
+                old = pending[key] if key in pending else get(key)
+            states[key] = merge(letter, old, operand)
         return states
 
     def keep(self, states: dict[bytes, bytes]) -> None:
-        for name, state in states.items():
-            self.pending[DATA + name] = state
+        self.pending.update(states)
         self.touched.extend(states)
         if self.on_kept is not None:
             self.on_kept(list(states))
 
-    def touch(self, name: bytes, source: int, progress: int) -> None:
-        """Enter a field under the packet that wrote it, unless a newer one of the source did."""
+    def touch(self, keys: Collection[bytes], source: int, progress: int) -> None:
+        """Enter fields under the packet that wrote them, unless a newer one of the source did.
+
+        They stand in the index with the batch: what is touched again and again is entered once.
+        What the vector does not cover is newer than all that the index has of its source. So the
+        vector advances after this.
+        """
         if not self.indexed:
             return
-        key = newest_key(name, source)
-        old = self.get(key)
-        if old is not None:
-            present = int.from_bytes(old, "big")
-            if present >= progress:
-                return
-            self.pending[change_key(source, present, name)] = None
-        self.pending[key] = progress.to_bytes(_PROGRESS_SIZE, "big")
-        self.pending[change_key(source, progress, name)] = b""
+        numbers, suffix = self._newest, source.to_bytes(SOURCE_SIZE, "big")
+        if progress > self.vector.get(source, -1):
+            for key in keys:
+                numbers[key + suffix] = progress
+            if self._doubtful:
+                self._doubtful.difference_update([key + suffix for key in keys])
+            return
+        for key in keys:
+            newest = key + suffix
+            if newest not in numbers:
+                self._doubtful.add(newest)
+            numbers[newest] = max(progress, numbers.get(newest, -1))
 
     def advance(self, entry: Id, blocks: tuple[Id, ...]) -> None:
         """Have the global vector, and those of the blocks that it touched, cover a packet."""
@@ -162,7 +181,7 @@ class StateTable:
     @property
     def changed(self) -> bool:
         """Whether something waits to be written."""
-        return bool(self.pending) or self._vector_changed or bool(self._changed_blocks)
+        return bool(self.pending or self._newest or self._changed_blocks) or self._vector_changed
 
     def batch(self) -> dict[bytes, bytes | None]:
         """All that waits, vectors included. `written` or `forget` comes next."""
@@ -170,27 +189,72 @@ class StateTable:
             self.pending[key] = encode_vector(self._blocks[key])
         if self._vector_changed:
             self.pending[GLOBAL_VECTOR] = encode_vector(self.vector)
+        self._enter()
         return self.pending
+
+    def _enter(self) -> None:
+        """What was touched, into the index."""
+        pending = self.pending
+        numbers, size = self._newest, PROGRESS_SIZE
+        entered = {key: numbers[key].to_bytes(size, "big") for key in sorted(numbers)}
+        present = dict(self.store.get_all(sorted(self._doubtful)))
+        if self._has_earlier:
+            places = [EARLIER_NEWEST + key[1:] for key in entered if key not in present]
+            for place, old in self.store.get_all(places).items():
+                pending[place] = None
+                pending[DATA + place[1:]] = present[DATA + place[1:]] = old
+        for newest, old in present.items():
+            if old >= entered[newest]:
+                del entered[newest]
+        pending.update(entered)
+        # in the order in which packets came: nearly that of the keys
+        for newest in numbers:
+            if newest in entered:
+                pending[change_of(newest, entered[newest])] = b""
+        numbers.clear()
+        self._doubtful.clear()
+        if entered:
+            self._sweep(_SWEPT * len(entered))
+
+    def _sweep(self, count: int) -> None:
+        """Look at so many entries of the index, where it was left, and drop those out of date.
+
+        What is out of date lies scattered; swept in order, many go with one page. Twice as many
+        are looked at as are entered, so that at most half of the index is ever out of date.
+        """
+        pending = self.pending
+        found = self.store.keys(self._swept, end_of(CHANGE), count)
+        self._swept = found[-1] + b"\0" if len(found) == count else CHANGE
+        pending[SWEPT_FACT] = self._swept
+        places = newest_of_all(found)
+        present = self.store.get_all(places)
+        for change, place in zip(found, places, strict=True):
+            if place in present and present[place] > change[9:17]:
+                pending[change] = None
 
     def written(self) -> None:
         """The batch is durable."""
-        self.pending = {}
-        self.touched = []
+        self.pending, self.touched = {}, []
         self._changed_blocks.clear()
         self._vector_changed = False
 
     def forget(self) -> None:
         """The batch could not be written: nothing of it happened."""
-        self.pending = {}
-        self.touched = []
+        self.pending, self.touched = {}, []
         self._load()
 
     # --- the index
 
     def changes(self, source: int, after: bytes) -> Iterator[tuple[int, bytes]]:
-        """(progress, name) of what the source touched, from the key `after` on, exclusive."""
+        """(progress, name) of what the source touched, from the key `after` on, exclusive.
+
+        A number may be missing or too small where an earlier version has written since: so only
+        what is certainly out of date is passed over.
+        """
         for key, _ in self.scan(after + b"\0", end_of(change_key(source, 0)[:9])):
-            yield int.from_bytes(key[9:17], "big"), key[17:]
+            progress, (newest,) = key[9:17], newest_of_all([key])
+            if (self.store.get(newest) or b"") <= progress:
+                yield int.from_bytes(progress, "big"), key[17:]
 
     def check_block_vectors(self) -> None:
         """PacketRefused names a block whose vector is ahead of the global one."""

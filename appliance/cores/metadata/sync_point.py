@@ -8,7 +8,7 @@ from appliance.base.errors import PacketRefused
 from appliance.cores.metadata.packets import BlockDiff, DiffEnd, Handshake, Write
 from appliance.cores.metadata.state_table import StateTable
 from appliance.cores.metadata.states import merge
-from appliance.cores.metadata.store import field_name
+from appliance.cores.metadata.store import state_key
 from appliance.formats.rdx.stamps import SINGLE, split_bare
 from appliance.formats.toytlv.version_vectors import Vector
 
@@ -22,7 +22,7 @@ class SyncPoint:
         self.end: DiffEnd | None = None
         self.packets: list[bytes] = []  # as they came, to be passed on
         self.size = len(handshake.raw)  # bytes of all that came
-        self._writes: dict[bytes, Write] = {}
+        self._writes: dict[bytes, Write] = {}  # by the key of the state
 
     @property
     def fields(self) -> int:
@@ -34,10 +34,10 @@ class SyncPoint:
         self.size += len(packet)
         self.packets.append(packet)
         for id, letter, state in diff.writes:
-            name = field_name(id, letter)
-            present = self._writes.get(name)
+            key = state_key(id, letter)
+            present = self._writes.get(key)
             merged = merge(letter, present[2] if present is not None else None, state)
-            self._writes[name] = id, letter, merged
+            self._writes[key] = id, letter, merged
 
     def finish(self, end: DiffEnd, packet: bytes) -> None:
         """V: the diff is whole."""
@@ -57,10 +57,10 @@ class SyncPoint:
         states = table.merged(list(self._writes.values()))
         table.keep(states)
         vectors = dict(self.end.vectors)
-        for name in states:
-            id, letter, state = self._writes[name]
+        for key in states:
+            id, letter, state = self._writes[key]
             for source, progress in _touched_by(letter, state, vectors.get(id.block, news), before):
-                table.touch(name, source, progress)
+                table.touch((key,), source, progress)
         for block, vector in self.end.vectors:
             table.join_block(block, vector)
         table.join_vector(claimed)

@@ -27,6 +27,14 @@ class Delete:
 
 
 @dataclass(slots=True, frozen=True)
+class DeleteAll:
+    """Of keys that may be absent, ascending ones the fastest."""
+
+    database: str
+    keys: list[bytes]
+
+
+@dataclass(slots=True, frozen=True)
 class DeleteRange:
     """Of every key with `first` <= key < `end`; `end` None: to the last key."""
 
@@ -35,7 +43,7 @@ class DeleteRange:
     end: bytes | None
 
 
-Change = Put | PutAll | Delete | DeleteRange
+Change = Put | PutAll | Delete | DeleteAll | DeleteRange
 
 
 class Batch:
@@ -62,6 +70,12 @@ class Batch:
 
     def delete(self, database: str, key: bytes) -> "Batch":
         self.changes.append(Delete(database, key))
+        return self
+
+    def delete_all(self, database: str, keys: list[bytes]) -> "Batch":
+        """As `delete` of each key, at less cost. The caller does not change `keys` any more."""
+        if keys:
+            self.changes.append(DeleteAll(database, keys))
         return self
 
     def delete_range(self, database: str, first: bytes, end: bytes | None) -> "Batch":

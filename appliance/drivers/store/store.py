@@ -2,8 +2,11 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import lmdb
 
 from appliance.base.errors import StorageError, StoreFull
 from appliance.base.limits import STORE_KEY_SIZE_MAX, STORE_READERS_MAX
-from appliance.drivers.store.batch import Batch, Change, Delete, Put, PutAll
+from appliance.drivers.store.batch import Batch, Change, Delete, DeleteAll, Put, PutAll
 
 _RESIZED_MAX = 8  # times that a map may be enlarged while a reader follows it
 META_PAGES = 2  # at the start of the file: the roots of the two newest states
@@ -44,6 +47,26 @@ class Reading:
         """The value of `key`, or None."""
         found = self._transaction.get(key, db=self._databases[database])
         return None if found is None else bytes(found)
+
+    def getter(self, database: str) -> Callable[[bytes], bytes | None]:
+        """As `get` of one database, for whoever looks up key after key."""
+        get: Any = self._transaction.get  # bytes, since the transaction gives no buffers
+        return partial(get, db=self._databases[database])
+
+    def get_all(self, database: str, keys: list[bytes]) -> dict[bytes, bytes]:
+        """Key to value of those that are there. Ascending keys are found fastest."""
+        with self._transaction.cursor(db=self._databases[database]) as cursor:
+            found: Any = cursor.getmulti(keys)
+        return dict(found)
+
+    def keys(self, database: str, first: bytes, end: bytes, count: int) -> list[bytes]:
+        """The keys from `first` to before `end` in rising order, at most `count` of them."""
+        with self._transaction.cursor(db=self._databases[database]) as cursor:
+            if not cursor.set_range(first):
+                return []
+            rows: Any = cursor.iternext(keys=True, values=False)
+            found: list[bytes] = list(islice(rows, count))
+        return found[: bisect_left(found, end)]
 
     def items(
         self, database: str, first: bytes = b"", end: bytes | None = None
@@ -188,11 +211,15 @@ class Store:
             assert 0 < len(change.key) <= STORE_KEY_SIZE_MAX
             transaction.put(change.key, change.value, db=database)
         elif isinstance(change, PutAll):
-            assert all(0 < len(key) <= STORE_KEY_SIZE_MAX for key, _ in change.rows)
+            sizes = [len(key) for key, _ in change.rows]
+            assert 0 < min(sizes) and max(sizes) <= STORE_KEY_SIZE_MAX
             with transaction.cursor(db=database) as cursor:
                 cursor.putmulti(change.rows)
         elif isinstance(change, Delete):
             transaction.delete(change.key, db=database)
+        elif isinstance(change, DeleteAll):
+            for key in change.keys:
+                transaction.delete(key, db=database)
         else:
             with transaction.cursor(db=database) as cursor:
                 found = cursor.set_range(change.first) if change.first else cursor.first()

@@ -9,7 +9,7 @@ from pathlib import Path
 from appliance.base.errors import ConfigurationError, ObjectsFull, StoreFull
 from appliance.cores.metadata.store import Batch
 from appliance.drivers.store.batch import Batch as Changes
-from appliance.drivers.store.store import Reading, Store
+from appliance.drivers.store.store import Store
 
 _DATABASE = "objects"
 _LOCK = "owner.lock"
@@ -31,40 +31,42 @@ class ObjectStore:
             ) from error
         self._store = Store(folder, [_DATABASE], map_size)
         self._view = contextlib.ExitStack()
-        self._reading = self._look()
+        self._look()
 
-    def _look(self) -> Reading:
-        return self._view.enter_context(self._store.reading())
+    def _look(self) -> None:
+        self._reading = self._view.enter_context(self._store.reading())
+        self._get = self._reading.getter(_DATABASE)
 
     def get(self, key: bytes) -> bytes | None:
-        return self._reading.get(_DATABASE, key)
+        return self._get(key)
+
+    def get_all(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        return self._reading.get_all(_DATABASE, keys)
+
+    def keys(self, first: bytes, end: bytes, count: int) -> list[bytes]:
+        return self._reading.keys(_DATABASE, first, end, count)
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._reading.items(_DATABASE, first, end)
 
     def write(self, batch: Batch) -> None:
-        changes = Changes()
-        rows = []
-        for key in sorted(batch):  # neighbours lie on one page
-            value = batch[key]
-            if value is None:
-                changes.delete(_DATABASE, key)
-            else:
-                rows.append((key, value))
-        changes.put_all(_DATABASE, rows)
+        keys = sorted(batch)  # neighbours lie on one page
+        rows = [(key, value) for key in keys if (value := batch[key]) is not None]
+        gone = [key for key in keys if batch[key] is None] if len(rows) < len(keys) else []
+        changes = Changes().delete_all(_DATABASE, gone).put_all(_DATABASE, rows)
         self._view.close()
         try:
             self._store.write(changes)
         except StoreFull as error:
             raise ObjectsFull(str(error)) from error
         finally:
-            self._reading = self._look()
+            self._look()
 
     def enlarge(self, map_size: int) -> None:
         """Let it grow to `map_size` bytes."""
         self._view.close()
         self._store.enlarge(map_size)
-        self._reading = self._look()
+        self._look()
 
     @property
     def map_size(self) -> int:

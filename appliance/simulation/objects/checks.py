@@ -8,7 +8,7 @@ from appliance.cores.metadata import packets
 from appliance.cores.metadata.packets import Change, parse_change
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.states import merge
-from appliance.cores.metadata.store import DATA, end_of, letter_of_name
+from appliance.cores.metadata.store import letter_of_name
 from appliance.formats.rdx.stamps import elements
 from appliance.formats.rdx.text import count_of, two_way_count_of
 from appliance.simulation.objects.memory_store import MemoryStore
@@ -87,7 +87,7 @@ class History:
         for name, count in sorted(node.replica.counters.items()):
             if name.startswith("refused_") and name not in _EXPECTED:
                 raise Broken("refusals", f"node {node.index} refused: {name} {count}")
-        for key, state in node.replica.table.scan(DATA, end_of(DATA)):
+        for key, state in node.replica.table.states():
             letter = letter_of_name(key[1:])
             if letter == "E":
                 values = [one.value for one in elements(state)]
@@ -107,7 +107,7 @@ class History:
             model.receive(change)
         model.write()
         first = nodes[0].replica.table
-        for key, state in model.table.scan(DATA, end_of(DATA)):
+        for key, state in model.table.states():
             owner = key[1:9]
             if owner != (0xFFFFF).to_bytes(8, "big") and first.get(key) != state:
                 raise Broken("model", f"{key.hex()} is not what the packets make")

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import islice
 
 from appliance.base.errors import ObjectsFull
 from appliance.cores.metadata.store import Batch
@@ -18,6 +19,12 @@ class MemoryStore:
 
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)
+
+    def get_all(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        return {key: self._values[key] for key in keys if key in self._values}
+
+    def keys(self, first: bytes, end: bytes, count: int) -> list[bytes]:
+        return [key for key, _ in islice(self.scan(first, end), count)]
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         keys = self._keys

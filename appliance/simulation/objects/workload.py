@@ -3,7 +3,7 @@
 from appliance.base.prng import Prng
 from appliance.cores.metadata import counter, map, register, set
 from appliance.cores.metadata.states import empty
-from appliance.cores.metadata.store import DATA, end_of, field_name, id_of_name
+from appliance.cores.metadata.store import DATA, end_of, field_name, id_of_name, is_state
 from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.values import encode_value
 from appliance.formats.toytlv.ids import Id
@@ -103,6 +103,7 @@ def _classes(node: Node) -> list[Id]:
 def _of(node: Node, letter: bytes) -> list[Id]:
     """Ids of everything with a state of that type, what waits to be written too."""
     table = node.replica.table
-    names = {key[1:] for key, _ in table.store.scan(DATA, end_of(DATA)) if key[-1:] == letter}
-    names |= {key[1:] for key in table.pending if key[:1] == DATA and key[-1:] == letter}
+    keys = [key for key, _ in table.store.scan(DATA, end_of(DATA))]
+    keys += [key for key in table.pending if key[:1] == DATA]
+    names = {key[1:] for key in keys if is_state(key) and key[-1:] == letter}
     return [id_of_name(name) for name in sorted(names)]

@@ -7,7 +7,7 @@ from appliance.cores.metadata import packets
 from appliance.cores.metadata.exchange import Exchange
 from appliance.cores.metadata.packets import parse_change
 from appliance.cores.metadata.replica import Replica
-from appliance.cores.metadata.store import DATA, block_key, field_name
+from appliance.cores.metadata.store import block_key, change_key, state_key
 from appliance.cores.metadata.terms import Term
 from appliance.cores.metadata.writing import named_field
 from appliance.formats.rdx.stamps import bare, count_record, element
@@ -347,6 +347,80 @@ def test_sources_that_may_not_write_are_refused_and_nothing_is_kept() -> None:
     assert not one.table.changed and one.dump() == before
 
 
+def test_a_field_stands_in_the_index_under_the_newest_packet_of_each_source() -> None:
+    one = replica()
+    field = state_key(Id(B, 2 << 12 | 1), "S")
+
+    def entered(source: int) -> list[int]:
+        found = one.table.changes(source, change_key(source, 0))
+        return [progress >> 12 for progress, name in found if name == field[1:]]
+
+    for batch, newest in (([9], 9), ([3], 9), ([9], 9), ([12, 10, 11, 12], 12), ([13], 13)):
+        for number in batch:
+            one.receive(parse_change(change("E", Id(B, number << 12), X2, F1, TEXT)))
+        one.write()
+        assert entered(B) == [newest]
+        assert one.table.get(field + B.to_bytes(8, "big")) == (newest << 12).to_bytes(8, "big")
+    one.receive(parse_change(change("E", Id(C, 4 << 12), X2, F1, TEXT)))
+    one.receive(parse_change(change("E", Id(B, 14 << 12), X2, F1, TEXT)))
+    one.forget()
+    one.receive(parse_change(change("E", Id(C, 5 << 12), X2, F1, TEXT)))
+    one.write()
+    assert (entered(B), entered(C)) == ([13], [5])
+
+
+def test_the_index_of_fields_that_are_edited_again_and_again_stays_small() -> None:
+    store, fields, rounds = MemoryStore(), 40, 30
+    edited = [of + 1 for of in range(fields)]  # and as many that nobody edits again
+    order = [fields + of for of in edited] + edited * rounds
+    first, end = change_key(B, 0), change_key(B + 1, 0)
+    rows: list[int] = []
+    one = replica(store=store)
+    for number, of in enumerate(order, 1):
+        one.receive(parse_change(change("E", Id(B, number << 12), Id(B, of << 12), F1, TEXT)))
+        if number % 8 == 0:
+            one.write()
+            rows.append(len(list(store.scan(first, end))))
+            one = replica(store=store)  # which goes on where it was left
+    assert 2 * fields < max(rows) <= 4 * fields + 20
+    entered = [p >> 12 for p, _ in one.table.changes(B, first)]
+    assert entered == [*range(1, fields + 1), *range(len(order) - fields + 1, len(order) + 1)]
+
+
+def test_an_index_of_an_earlier_version_is_gone_on_with_where_a_field_is_edited() -> None:
+    store = MemoryStore()
+    one = replica(store=store)
+    for number in (1, 2):
+        one.receive(parse_change(change("E", Id(B, number << 12), Id(B, number << 12), F1, TEXT)))
+    one.write()
+    fields = [state_key(Id(B, number << 12 | 1), "S") for number in (1, 2)]
+    beside = [field + B.to_bytes(8, "big") for field in fields]
+    earlier = [b"W" + key[1:] for key in beside]
+    values = [store.get(key) for key in beside]
+    store.write(dict.fromkeys(beside) | dict(zip(earlier, values, strict=True)))
+
+    one = replica(store=store)
+    one.receive(parse_change(change("E", Id(B, 1 << 12), X1, F1, TEXT)))  # again
+    one.write()
+    assert [store.get(key) for key in (beside[0], earlier[0])] == [values[0], None]
+    one.receive(parse_change(change("E", Id(B, 3 << 12), X1, F1, TEXT)))
+    one.write()
+    entered = [(p >> 12, name) for p, name in one.table.changes(B, change_key(B, 0))]
+    assert entered == [(2, fields[1][1:]), (3, fields[0][1:])]
+    assert [store.get(key) for key in (beside[1], earlier[1])] == [None, values[1]]
+    assert [key for key, _ in one.dump() if len(key) > 18] == [] and one.verify()
+
+    # an earlier version has run in between once more: it knows nothing of numbers beside states
+    later = (4 << 12).to_bytes(8, "big")
+    store.write({earlier[0]: later, change_key(B, 4 << 12, fields[0][1:]): b""})
+    one = replica(store=store)
+    assert (4 << 12, fields[0][1:]) in one.table.changes(B, change_key(B, 0))
+    one.receive(parse_change(change("E", Id(B, 5 << 12), X1, F1, TEXT)))
+    one.write()
+    last = [p >> 12 for p, name in one.table.changes(B, change_key(B, 0)) if name == fields[0][1:]]
+    assert (last, store.get(earlier[0])) == ([5], None)
+
+
 def test_a_packet_is_applied_whole_or_not_at_all() -> None:
     one = replica()
     big = change("E", X1, X2, F1, record("L", bytes(9 << 20)))
@@ -357,4 +431,4 @@ def test_a_packet_is_applied_whole_or_not_at_all() -> None:
     with pytest.raises(PacketRefused, match="field_too_large"):
         one.receive(parse_change(mixed))
     assert not one.table.changed and one.dump() == before
-    assert one.table.get(DATA + field_name(Id(B, 2 << 12 | 2), "S")) is None
+    assert one.table.get(state_key(Id(B, 2 << 12 | 2), "S")) is None

@@ -64,6 +64,24 @@ def test_rows_put_together_stand_where_they_stand_among_the_others(store: Store)
     assert everything(store, "log") == [(b"a", b"1"), (b"c", b"4")]
 
 
+def test_many_keys_are_looked_up_and_removed_at_once(store: Store) -> None:
+    store.write(Batch().put_all("log", [(key(n), bytes([n])) for n in range(9)]))
+    with store.reading() as reading:
+        wanted = [key(n) for n in (2, 5, 8, 9)]
+        assert reading.get_all("log", wanted) == {key(n): bytes([n]) for n in (2, 5, 8)}
+        assert reading.get_all("state", wanted) == reading.get_all("log", []) == {}
+        assert reading.keys("log", key(3), key(8), 3) == [key(n) for n in (3, 4, 5)]
+        assert reading.keys("log", key(7), key(8), 3) == [key(7)]
+        assert reading.keys("log", key(7), key(99), 9) == [key(7), key(8)]
+        assert reading.keys("log", key(9), key(99), 9) == reading.keys("state", key(0), key(9), 9)
+        get = reading.getter("log")
+        assert [get(key(n)) for n in (5, 9)] == [b"\x05", None]
+    batch = Batch().put("log", key(20), b"").delete_all("log", [key(n) for n in (1, 2, 20, 30)])
+    store.write(batch.put("log", key(2), b"again").delete_all("state", []))
+    assert [k for k, _ in everything(store, "log")] == [key(n) for n in (0, *range(2, 9))]
+    assert store.get("log", key(2)) == b"again"
+
+
 CHANGES = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 30), st.binary(max_size=40)),
