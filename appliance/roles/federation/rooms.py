@@ -286,6 +286,11 @@ def part_id(msg_id: bytes, part: int) -> bytes:
     return blake2b(msg_id + part.to_bytes(2, "little"), digest_size=_ID_SIZE).digest()
 
 
+def behind(records: np.ndarray, position: int) -> np.ndarray:
+    """Those of consecutive records that come after this one, not copied: most are no room's."""
+    return records[max(0, position + 1 - int(records["log_seq"][0])) :]
+
+
 def of_room(records: np.ndarray, room_id: bytes) -> np.ndarray:
     """Those records of a room that its channel is to know of."""
     ids = records["room_id"] == np.void(room_id)

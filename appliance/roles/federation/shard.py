@@ -36,7 +36,7 @@ from appliance.formats.status.federation import CarriedShard
 from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.attached.log_session import LogSession, Result
 from appliance.roles.federation.carrier import Carrier
-from appliance.roles.federation.rooms import Identity, SharedRoom, of_room, policies_of
+from appliance.roles.federation.rooms import Identity, SharedRoom, behind, of_room, policies_of
 from appliance.roles.federation.shared_rooms import SharedRooms
 from appliance.roles.federation.store import LmdbChannelStore
 
@@ -252,7 +252,7 @@ class ShardCarrying:
             await asyncio.sleep(0)
 
     def _give(self, room: SharedRoom, records: np.ndarray, position: int) -> None:
-        found = of_room(records[records["log_seq"] > room.position], room.room_id)
+        found = of_room(behind(records, room.position), room.room_id)
         if position <= room.position:
             return
         if room.is_live:
@@ -265,7 +265,7 @@ class ShardCarrying:
     async def _take_policies(self, records: np.ndarray, position: int) -> None:
         assert self._shared is not None
         self._shared.take_names(records)
-        for row in policies_of(records[records["log_seq"] > self._shared.position]):
+        for row in policies_of(behind(records, self._shared.position)):
             policy = decode_policy(bytes(row["body"])[: int(row["body_len"])])
             assert policy is not None  # else the log had refused it
             sharing = policy.sharing if self._is_ours(policy.sharing) else None
