@@ -113,17 +113,17 @@ def farm_table(look: Look) -> Table:
     """
     farm = look.farm
     removed = {edge.node for edge in look.edges if edge.removed}
+    nodes = {node.farm_id: node for node in look.site.nodes}
     rows = []
     for member in farm.members if farm is not None else ():
         assert farm is not None
-        if member.id - 1 in removed:
+        node = nodes.get(member.id)
+        if node is not None and node.index in removed:
             continue
-        nodes = look.site.nodes
-        known = 0 < member.id <= len(nodes)
         publishes = member.id == farm.publisher
         rows.append(
             (
-                Cell(node_name(look, member.id - 1) if known else str(member.id)),
+                Cell(str(member.id) if node is None else node.name),
                 Cell("leader", GOOD) if member.id == farm.leader else Cell("follower"),
                 Cell(count(farm.term)),
                 Cell(count(member.match)),

@@ -60,7 +60,7 @@ Rooms of this package, each importing only those above it
     sessions                    the replicated table of clients and their latest replies
     member                      the state of one member; sending, reading and writing
     superblock                  what must outlive a crash, written copy by copy
-    report                      the state in plain values, for the console
+    report                      what its status tells of it
     write_order                 one write after the other to the same place
     wal, commit, checkpoint     append; apply; make a state durable
     normal, view_change         the protocol's two halves

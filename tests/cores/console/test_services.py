@@ -50,6 +50,11 @@ def test_the_farm_is_shown_as_its_leader_knows_it() -> None:
     assert shown["why"] == "1 shard, up 2 h, 8/8 of its network free" and names(console) == []
 
 
+def test_a_member_that_the_site_does_not_describe_is_shown_by_its_id() -> None:
+    table = farmed(members=[server(2), server(9)]).tables()[-1]
+    assert [row[0].text for row in table.rows] == ["node-1", "9"]
+
+
 def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms() -> None:
     assert names(farmed(leader=-1)) == [("farm_no_leader", "farm")]
     assert names(farmed(counts={"second_leader_of_term": 1})) == [("farm_two_leaders", "farm")]
