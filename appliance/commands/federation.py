@@ -344,16 +344,19 @@ def parameter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@command.command("participant")
-@click.option("--name", required=True, metavar="NAME", help="Name of this participant.")
-@click.option("--channel", required=True, metavar="NAME", help="Name of the channel.")
-@click.option(
+_LISTEN = click.option(
     "--listen",
     type=click.IntRange(0, 65535),
     metavar="PORT",
     help="Serve connections to this port of 127.0.0.1 instead of standard input and output; "
     "0: any, printed on standard error.",
 )
+
+
+@command.command("participant")
+@click.option("--name", required=True, metavar="NAME", help="Name of this participant.")
+@click.option("--channel", required=True, metavar="NAME", help="Name of the channel.")
+@_LISTEN
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -459,13 +462,7 @@ def attach(name: str, folder: Path, codes: tuple[str, ...], host: str, port: int
 @command.command("bridge")
 @click.argument("room")
 @click.option("--folder", type=_FOLDER, required=True, metavar="DIR", help="As `attach` made it.")
-@click.option(
-    "--listen",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve connections to this port of 127.0.0.1 instead of standard input and output; "
-    "0: any, printed on standard error.",
-)
+@_LISTEN
 @click.option("--author", default="", metavar="NAME", help="Who says what it says. [default: NAME]")
 def bridge(room: str, folder: Path, listen: int | None, author: str) -> int:
     """Carry the channel of ROOM between the implementation of DIR and its sites.
