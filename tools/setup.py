@@ -20,8 +20,10 @@ import sysconfig
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -233,21 +235,43 @@ def one_at_a_time() -> Iterator[None]:
 def set_up(environment: str) -> None:
     locks, packages = ENVIRONMENTS[environment]
     install_packages([package for package in packages if not package.present()])
+    errands: list[Callable[[], None]] = [partial(fill, environment, locks)]
     if environment in ("tests", "soak"):
-        run_patiently(
-            [sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
-            "the jars of HDFS could not be fetched; see above",
-        )
-        run_patiently(
-            [sys.executable, str(TOP / "tools" / "promtool.py"), "fetch"],
-            "promtool could not be fetched; see above",
-        )
-        install_modules()
+        errands += [fetch_jars, install_modules]
         if os.geteuid() == 0:  # who is not root has no chroot to test in
-            run_patiently(
-                [sys.executable, str(TOP / "tools" / "base_tree.py"), "fetch"],
-                "a bare Debian could not be fetched; see above",
-            )
+            errands.append(fetch_trees)
+    side_by_side(errands)
+
+
+def side_by_side(errands: list[Callable[[], None]]) -> None:
+    """All of them at once, to the end of each: what waits for a network leaves the cores to the
+    others. The first in the list that failed is what went wrong."""
+    with ThreadPoolExecutor(len(errands)) as pool:
+        done = [pool.submit(errand) for errand in errands]
+    for future in done:
+        future.result()
+
+
+def fetch_jars() -> None:
+    run_patiently(
+        [sys.executable, str(TOP / "tools" / "hdfs.py"), "fetch"],
+        "the jars of HDFS could not be fetched; see above",
+    )
+    run_patiently(
+        [sys.executable, str(TOP / "tools" / "promtool.py"), "fetch"],
+        "promtool could not be fetched; see above",
+    )
+
+
+def fetch_trees() -> None:
+    run_patiently(
+        [sys.executable, str(TOP / "tools" / "base_tree.py"), "fetch"],
+        "a bare Debian could not be fetched; see above",
+    )
+
+
+def fill(environment: str, locks: tuple[str, ...]) -> None:
+    """Put into `.venv` what the locks say, and make it if there is none that runs."""
     installed = stamp_read() if PYTHON.exists() else {}
     stale = [lock for lock in locks if installed.get(lock) != digest(lock)]
     if not stale:

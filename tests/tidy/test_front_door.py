@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.patience import HUNG_S
 from tools import setup
 
 COMMAND = Path(sys.prefix, "bin", "tigerchat")
@@ -72,6 +75,27 @@ def test_what_make_soak_sets_up_beside_what_tests_need_is_a_machine_to_boot() ->
     assert beside == list(setup.GUEST_PACKAGES)
     recipe = (setup.TOP / "Makefile").read_text().partition("\nsoak:")[2].partition("\n\n")[0]
     assert "$(SETUP) soak\n" in recipe
+
+
+def test_errands_are_run_beside_each_other_and_the_first_that_failed_is_told() -> None:
+    """The first waits for the last: one after the other, none would end."""
+    last_began = threading.Event()
+    ended: list[str] = []
+
+    def first() -> None:
+        assert last_began.wait(HUNG_S)
+        ended.append("first")
+
+    def failed(name: str) -> None:
+        raise setup.SetupError(name)
+
+    def last() -> None:
+        last_began.set()
+        ended.append("last")
+
+    with pytest.raises(setup.SetupError, match="second"):
+        setup.side_by_side([first, partial(failed, "second"), partial(failed, "third"), last])
+    assert sorted(ended) == ["first", "last"]
 
 
 def test_what_a_network_may_fail_is_tried_again_and_a_line_says_so(
