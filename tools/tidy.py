@@ -11,25 +11,21 @@ import ast
 import gc
 import io
 import re
-import subprocess
 import sys
 import tokenize
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import cached_property
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tools.tidy_names import check_glossary, check_names, check_used
 from tools.tidy_rules import (
     BANNED_CALLS,
     BANNED_METHODS,
     BANNED_MODULES,
-    BANNED_NAMES,
     CATCH_ALL,
     CLASS_FIELDS_MAX,
     CODE_SUFFIXES,
-    EXCEPTIONS,
     FILE_LINES_MAX,
     FLOAT_FREE_ROOMS,
     FLOORS,
@@ -46,167 +42,28 @@ from tools.tidy_rules import (
     PATIENT_TESTS,
     PURE_ROOMS,
     REPEATABLE_ROOMS,
-    SKIPPED_FOLDERS,
     SLEEPS,
     SMALL_ROOMS,
     STILL_LARGE,
-    STILL_SAID,
-    TEXT_SUFFIXES,
     UNFINISHED,
     WRAPPED,
 )
+from tools.tidy_source import (
+    PROGRAM,
+    Import,
+    Source,
+    Violation,
+    name_of,
+    room_of,
+    sources_read,
+    target_of,
+)
 
-PROGRAM = "appliance"
-
-# --- the tree -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, order=True)
-class Violation:
-    path: str
-    line: int
-    rule: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line} {self.rule} {self.message}"
-
-
-@dataclass(frozen=True)
-class Import:
-    """`module` is absolute; `name` is what `from module import name` takes, or empty."""
-
-    line: int
-    module: str
-    name: str
-    inside_function: bool
-
-
-@dataclass(eq=False)
-class Source:
-    """One file of the tree; Python is parsed once."""
-
-    path: str
-    text: str
-    violations: list[Violation] = field(default_factory=list)
-
-    @cached_property
-    def lines(self) -> list[str]:
-        return self.text.splitlines()
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @cached_property
-    def nodes(self) -> list[ast.AST]:
-        """All of the tree: walking it anew for each rule took most of tidy's time."""
-        return list(ast.walk(self.tree))
-
-    @property
-    def is_python(self) -> bool:
-        return self.path.endswith(".py")
-
-    @cached_property
-    def module(self) -> str:
-        parts = self.path.removesuffix(".py").split("/")
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    @property
-    def is_package(self) -> bool:
-        return self.path.endswith("/__init__.py")
-
-    @cached_property
-    def room(self) -> str | None:
-        return room_of(self.module)
-
-    @cached_property
-    def imports(self) -> list[Import]:
-        return list(imports_of(self))
-
-    def report(self, line: int, rule: str, message: str) -> None:
-        if not is_excepted(rule, self.path):
-            self.violations.append(Violation(self.path, line, rule, message))
-
-
-def room_of(module: str) -> str | None:
-    """`appliance.cores.vsr.journal` -> `cores/vsr`; None for what is not ours."""
-    parts = module.split(".")
-    if parts[0] != PROGRAM:
-        return None
-    if len(parts) == 1:
-        return ""
-    roomy = parts[1] in {"cores", "drivers", "roles", "commands"}
-    return "/".join(parts[1:3]) if roomy else parts[1]
-
-
-def is_excepted(rule: str, path: str) -> bool:
-    return any(
-        fnmatchcase(rule, pattern) and fnmatchcase(path, where) for pattern, where, _ in EXCEPTIONS
-    )
+# --- who may import whom --------------------------------------------------------------------------
 
 
 def in_rooms(room: str | None, patterns: Iterable[str]) -> bool:
     return room is not None and any(fnmatchcase(room, pattern) for pattern in patterns)
-
-
-def sources_read(top: Path) -> list[Source]:
-    sources = []
-    for path in paths_listed(top):
-        if path.suffix not in TEXT_SUFFIXES or path.is_symlink() or not path.is_file():
-            continue
-        try:
-            text = path.read_bytes().decode()
-        except UnicodeDecodeError:
-            continue  # data without a suffix
-        sources.append(Source(path.relative_to(top).as_posix(), text))
-    return sources
-
-
-def paths_listed(top: Path) -> list[Path]:
-    """What git knows or would take; without git, everything outside of skipped folders."""
-    if (top / ".git").exists():
-        command = ["git", "-C", str(top), "ls-files", "-z", "-co", "--exclude-standard"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return sorted({top / name for name in done.stdout.split("\0") if name})
-    found = (path for path in top.rglob("*") if path.is_file())
-    return sorted(p for p in found if not SKIPPED_FOLDERS & set(p.relative_to(top).parts[:-1]))
-
-
-def imports_of(source: Source) -> Iterator[Import]:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    holders = (ast.stmt, ast.ExceptHandler, ast.match_case)  # no expression has an import in it
-    stack: list[tuple[ast.AST, bool]] = [(source.tree, False)]
-    while stack:
-        node, inside = stack.pop()
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(node.lineno, alias.name, "", inside)
-        elif isinstance(node, ast.ImportFrom):
-            module = absolute(source, node)
-            for alias in node.names:
-                yield Import(node.lineno, module, alias.name, inside)
-        inside = inside or isinstance(node, functions)
-        children = ast.iter_child_nodes(node)
-        stack.extend((child, inside) for child in children if isinstance(child, holders))
-
-
-def absolute(source: Source, node: ast.ImportFrom) -> str:
-    if node.level == 0:
-        return node.module or ""
-    parts = source.module.split(".")
-    drop = node.level - (1 if source.is_package else 0)
-    base = parts[: len(parts) - drop] if drop else parts
-    return ".".join([*base, *([node.module] if node.module else [])])
-
-
-def target_of(imported: Import, modules: set[str]) -> str:
-    """The module an import reaches: `from package import module` reaches the module."""
-    deeper = f"{imported.module}.{imported.name}"
-    return deeper if imported.name and deeper in modules else imported.module
-
-
-# --- who may import whom --------------------------------------------------------------------------
 
 
 def check_floors(source: Source, modules: set[str]) -> None:
@@ -397,14 +254,6 @@ def names_of_sets(nodes: list[ast.AST]) -> set[str]:
     return {name for name, verdicts in held.items() if all(verdicts)}
 
 
-def name_of(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return f".{node.attr}" if node.value.id == "self" else ""
-    return ""
-
-
 def is_set_type(annotation: ast.expr) -> bool:
     return ast.unparse(annotation).strip("'\"").split("[")[0] in {"set", "frozenset"}
 
@@ -473,61 +322,6 @@ def fields_of(node: ast.ClassDef) -> set[str]:
             if isinstance(inner.value, ast.Name) and inner.value.id == "self":
                 fields.add(inner.attr)
     return fields
-
-
-def check_names(source: Source) -> None:
-    for part in Path(source.path).with_suffix("").parts:
-        for word in re.split(r"[_\W]+", part.lower()):
-            if word in BANNED_NAMES or (source.is_python and word == "and"):
-                source.report(1, "name", f"{part}: a name with {word!r} says nothing")
-    if not source.is_python:
-        return
-    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in source.nodes:
-        if isinstance(node, definitions):
-            words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", node.name)
-            for word in BANNED_NAMES & {word.lower() for word in words}:
-                source.report(node.lineno, "name", f"{node.name}: {word!r} says nothing")
-
-
-def check_glossary(sources: list[Source], glossary: str) -> None:
-    """No more names with words of the last column of docs/glossary.md than STILL_SAID counts."""
-    better: dict[str, str] = {}
-    for row in glossary.splitlines():
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        if len(cells) == 3 and cells[2] not in ("", "not", "---"):
-            for word in cells[2].split(", "):
-                better[word] = f"{better[word]} or {cells[0]}" if word in better else cells[0]
-    names = [(word, source, line) for source in sources for word, line in named_by(source, better)]
-    for word, term in better.items():
-        found = [(source, line) for said, source, line in names if said == word]
-        allowed = STILL_SAID.get(word, 0)
-        if len(found) > allowed:
-            message = f"{word!r} in {len(found)} names, at most {allowed}: the glossary says {term}"
-            found[-1][0].report(found[-1][1], "glossary", message)
-        elif len(found) < allowed:
-            message = f"{word!r} in {len(found)} names: lower its count in STILL_SAID"
-            (found[-1][0] if found else sources[0]).report(1, "glossary", message)
-
-
-def named_by(source: Source, words: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Which of `words` a module, its classes and functions are named by, and in which line.
-
-    A plural counts as its singular; names of tests are sentences and may say anything.
-    """
-    singulars: dict[str, list[str]] = {}
-    for word in words:
-        for form in (word, word + "s"):
-            singulars.setdefault(form, []).append(word)
-    names = [(Path(source.path).stem, 1)]
-    for node in source.nodes:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.append((node.name, node.lineno))
-    for name, line in names:
-        if not name.startswith("test_"):
-            for part in re.findall(r"[A-Z]?[a-z]+", name):
-                for word in singulars.get(part.lower(), ()):
-                    yield word, line
 
 
 def check_catch_all(source: Source) -> None:
@@ -759,6 +553,8 @@ def _violations_of(top: Path) -> list[Violation]:
     glossary = top / "docs/glossary.md"
     if glossary.exists():
         check_glossary(readable, glossary.read_text())
+    if (top / PROGRAM / "__main__.py").exists():  # in a part of the program much has no use yet
+        check_used([source for source in sources if source not in unreadable])
     check_dependencies({source.path: source for source in sources if source not in unreadable})
     check_errors({source.path: source for source in sources if source not in unreadable})
     return sorted({violation for source in sources for violation in source.violations})

@@ -11,8 +11,6 @@ SEED_SIZE = 32
 
 CONTEXT_ENVELOPE = b"tigerchat v1 envelope"
 CONTEXT_SNAPSHOT = b"tigerchat v1 snapshot"
-CONTEXT_SEGMENT = b"tigerchat v1 segment"
-CONTEXT_CHECKPOINT = b"tigerchat v1 checkpoint"
 CONTEXT_MANIFEST = b"tigerchat v1 manifest"
 CONTEXT_SHIPPED_HEAD = b"tigerchat v1 shipped head"
 CONTEXT_DELEGATION = b"tigerchat v1 delegation"

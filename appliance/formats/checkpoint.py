@@ -431,15 +431,6 @@ def table_chunk_index(geometry: Geometry, table: str, chunk: int) -> int:
     return offset // geometry.table_chunk_size + chunk
 
 
-def table_chunk_of(geometry: Geometry, index: int) -> tuple[str, int]:
-    """(table, chunk of that table) of the chunk with this index in its zone."""
-    for table in TABLES:
-        if index < geometry.table_chunks_max(table):
-            return table, index
-        index -= geometry.table_chunks_max(table)
-    raise AssertionError("decode_place lets no such index pass")
-
-
 def table_chunks_total(geometry: Geometry) -> int:
     """Chunks of all tables at their largest."""
     return sum(geometry.table_chunks_max(table) for table in TABLES)

@@ -22,7 +22,6 @@ from appliance.formats.geometry import HEADER_SIZE
 MAGIC = 0x54494752  # on the wire 52 47 49 54
 VERSION = 1
 SENDER_CLIENT = 255
-FRAME_OVERHEAD = HEADER_SIZE + SIGNATURE_SIZE
 
 HEADER = np.dtype(
     [

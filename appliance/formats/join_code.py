@@ -19,7 +19,6 @@ _GROUP = 8  # characters between two dashes
 _TAIL = struct.Struct("<H16s32s16s")
 _CHECK = struct.Struct("<I")
 SECRET_SIZE = 16
-FINGERPRINT_SIZE = 32  # SHA-256 of the SubjectPublicKeyInfo that answers
 _SIZE_MAX = 512
 
 

@@ -43,8 +43,8 @@ ROOM_ID, MSG_ID, AUTHOR_ID, PARENT_ID = (
 TIMESTAMP, BODY_LEN, BODY, CHECKSUM = (
     offset_of(RECORD, n) for n in ("timestamp", "body_len", "body", "checksum")
 )
-PREV_HASH, CLIENT_ID, CLIENT_SEQ, BLOB_HASH = (
-    offset_of(RECORD, n) for n in ("prev_hash", "client_id", "client_seq", "blob_hash")
+PREV_HASH, CLIENT_ID, CLIENT_SEQ = (
+    offset_of(RECORD, n) for n in ("prev_hash", "client_id", "client_seq")
 )
 FLAGS, SEQ, LOG_SEQ = (offset_of(RECORD, n) for n in ("flags", "seq", "log_seq"))
 assert (TIMESTAMP, CHECKSUM, PREV_HASH, CLIENT_ID, SEQ, LOG_SEQ) == (

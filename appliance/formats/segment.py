@@ -319,16 +319,6 @@ class SegmentView:
         raw = self._tail[start : start + count * ROW.itemsize]
         return [(seq, slot) for seq, slot, _ in _ROW.iter_unpack(raw)]
 
-    def slot_of_seq(self, room_id: bytes, seq: int) -> int | None:
-        """Where the room's record `seq` lies, if here."""
-        entry = self.room(room_id)
-        if entry is None:
-            return None
-        first_seq = self.rows(entry.first_row, 1)[0][0]
-        if not 0 <= seq - first_seq < entry.row_count:
-            return None
-        return self.rows(entry.first_row + seq - first_seq, 1)[0][1]
-
     def slot_of_message(self, msg_id: bytes) -> int | None:
         """Where the (first) record with this msg_id lies, if here."""
         at = self._search(
@@ -337,11 +327,6 @@ class SegmentView:
         if at is None:
             return None
         return _MESSAGE.unpack_from(self._tail, at)[1]
-
-    def previous_segment(self, room_id: bytes) -> int | None:
-        """The newest earlier segment with the room; None when it has none, or is not here."""
-        entry = self.room(room_id)
-        return entry.previous - 1 if entry is not None and entry.previous else None
 
     def _search(self, start: int, stride: int, count: int, key: bytes) -> int | None:
         """Offset of the first of `count` sorted entries that begins with `key` (16 bytes)."""

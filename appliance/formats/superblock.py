@@ -46,7 +46,6 @@ VIEW_HEADERS_MAX = 32
 KIND_SV, KIND_DVC = 0, 1  # the view headers are a start_view's or a do_view_change's list
 CHECKPOINT_STATE_SIZE = 256
 ID_SIZE = 16
-ZERO32 = bytes(32)
 
 CHECKPOINT_STATE = np.dtype(
     [
@@ -109,7 +108,6 @@ assert SUPERBLOCK.itemsize == SUPERBLOCK_COPY_SIZE
 _STRUCT = struct_of(SUPERBLOCK)
 _STATE = struct_of(CHECKPOINT_STATE)
 _DIGESTED = offset_of(SUPERBLOCK, "magic")
-_COPY = offset_of(SUPERBLOCK, "copy")
 _MAGIC_AT = (SUPERBLOCK.names or ()).index("magic")
 
 

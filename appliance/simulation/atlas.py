@@ -25,7 +25,6 @@ from appliance.cores.vsr.quorums import quorums
 from appliance.formats.geometry import MANIFEST_SIZE_MAX, SUPERBLOCK_COPY_STRIDE, Geometry
 
 SUPERBLOCK, WITNESS, PREPARE, REPLY, CHECKPOINT, SEGMENT = range(6)
-ZONES = ("superblock", "witness", "prepare", "reply", "checkpoint", "segment")
 
 
 class Area(NamedTuple):

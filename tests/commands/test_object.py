@@ -8,13 +8,13 @@ import threading
 from pathlib import Path
 
 from appliance.cores.metadata.store import GLOBAL_VECTOR
-from appliance.formats.toytlv.ids import BLOCK_MASK, SEQUENCE_STEP
+from appliance.formats.toytlv.ids import BLOCK_MASK, FIELD_BITS
 from appliance.formats.toytlv.version_vectors import decode_vector, encode_vector
 from appliance.roles.metadata.object_store import ObjectStore
 from tests import forked
 from tests.commands.object_shell import Shell, same
 
-BLOCK_PACKETS = (BLOCK_MASK + 1) // SEQUENCE_STEP
+BLOCK_PACKETS = (BLOCK_MASK + 1) >> FIELD_BITS
 EDITS = 3_000
 MAP_SIZE = 1 << 24
 LETTERS = "FIRSTNZEMV"
@@ -102,8 +102,8 @@ def pass_over(folder: Path, source: str, newest: int) -> None:
     number = int(source, 16)
     store = ObjectStore(folder, MAP_SIZE)
     vector = decode_vector(store.get(GLOBAL_VECTOR) or b"")
-    assert vector[number] < newest * SEQUENCE_STEP
-    vector[number] = newest * SEQUENCE_STEP
+    assert vector[number] < newest << FIELD_BITS
+    vector[number] = newest << FIELD_BITS
     store.write({GLOBAL_VECTOR: encode_vector(vector)})
     store.close()
 

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from appliance.base.checksum import crc32c
 from appliance.base.layout import offset_of
-from appliance.base.signature import CONTEXT_ENVELOPE, SigningKey, verify
+from appliance.base.signature import CONTEXT_ENVELOPE, SIGNATURE_SIZE, SigningKey, verify
 from appliance.formats import envelope
 from appliance.formats.envelope import HEADER, Header
+from appliance.formats.geometry import HEADER_SIZE
 
 FIELDS = [
     ("magic", 0, 4),
@@ -150,7 +151,7 @@ def test_a_frame_has_a_crc_of_all_and_a_signature_of_the_header_as_sent(body: by
     header = example(body)
     parts = envelope.frame(header, body, sender=2, route=5, nonce=99, key=KEY)
     raw = b"".join(parts)
-    assert len(raw) == envelope.FRAME_OVERHEAD + len(body)
+    assert len(raw) == HEADER_SIZE + SIGNATURE_SIZE + len(body)
     sent = raw[:128]
     assert sent[64:66] == bytes([2, 5])
     assert sent[16:24] == (99).to_bytes(8, "little")

@@ -63,7 +63,6 @@ def test_the_constants_of_the_module_are_those_offsets() -> None:
         "prev_hash",
         "client_id",
         "client_seq",
-        "blob_hash",
         "flags",
         "seq",
         "log_seq",

@@ -94,13 +94,9 @@ def test_a_footer_says_what_its_segment_holds() -> None:
     entry = view.room(b"room" + b"\2" * 12)
     assert entry is not None
     assert (entry.previous, entry.first_row, entry.row_count) == (1, 33, 33)
-    assert view.previous_segment(b"room" + b"\2" * 12) == 0
-    assert view.previous_segment(b"room" + b"\1" * 12) is None
+    assert view.room(b"room" + b"\1" * 12).previous == 0
     assert view.rows(33, 2) == [(41, 2), (42, 5)]
-    assert view.slot_of_seq(b"room" + b"\2" * 12, 73) == 98
-    assert view.slot_of_seq(b"room" + b"\2" * 12, 74) is None
-    assert view.slot_of_seq(b"room" + b"\2" * 12, 40) is None
-    assert view.slot_of_seq(b"room" + b"\0" * 12, 1) is None
+    assert view.rows(33 + 32, 1) == [(73, 98)]
     assert view.records(98, 2) == view.record(98) + view.record(99)
 
 

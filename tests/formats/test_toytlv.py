@@ -35,7 +35,6 @@ from appliance.formats.toytlv.integers import (
 from appliance.formats.toytlv.records import (
     TINY,
     Splitter,
-    long_record,
     record,
     records,
     take,
@@ -47,6 +46,7 @@ from appliance.formats.toytlv.version_vectors import (
     join,
     vector_text,
 )
+from tests.formats.go_records import long_record
 
 WORDS = st.integers(0, (1 << 64) - 1)
 # both sides of each border between widths

@@ -25,7 +25,6 @@ from typing import Any
 
 from appliance.formats.envelope import COMMAND_NAMES
 from appliance.simulation.options import LITE, SWARM, UNKIND_FROM, UNKIND_LITE_FROM
-from appliance.simulation.world import FAULT_CLASSES
 from tests.simulation import planted
 from tests.simulation.plants import PLANTS
 from tests.simulation.seeds import PROCESSES, run_all
@@ -43,6 +42,57 @@ SIMULATED = tuple(
     for room in ("base", "formats", "cores/vsr", "cores/rooms", "cores/edge", "simulation")
 )
 MARK = re.compile(r"""\bmark\(\s*"(\w+)\"""")
+# Every class of fault that some world must have met, by the names under which they are counted.
+FAULT_CLASSES = (
+    "loss",
+    "duplicate",
+    "capacity",
+    "narrow_link",
+    "clog",
+    "partition",
+    "partition_both_ways",
+    "partition_one_way",
+    "command_lost",
+    "replay",
+    "wire_damage",
+    "crash",
+    "crash_in_write",
+    "power_cut",
+    "pause",
+    "reformat",
+    "old_copy",
+    "silent_format",
+    "volume_moved",
+    "torn_write",
+    "read_corruption",
+    "read_error",
+    "write_corruption",
+    "write_loss",
+    "write_misdirection",
+    "write_error",
+    "flush_error",
+    "cache_lost",
+    "disk_full",
+    "slow_disk",
+    "overload",
+    "clock_offset",
+    "clock_drift",
+    "clock_step",
+    "clock_liar",
+    "session_kill",
+    "session_abandoned",
+    "eviction",
+    "late_retry",
+    "window_forgotten",
+    "segments_dropped",
+    "edge_crash",
+    "client_abandoned",
+    "client_blocked",
+    "members_reordered",
+    "standby_promoted",
+    "member_removed",
+    "member_added",
+)
 
 
 def git(*arguments: str) -> str:

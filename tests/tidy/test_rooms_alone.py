@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import tidy
+from tools import tidy, tidy_source
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -17,7 +17,7 @@ TOP = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import importlib, json, os, sys, traceback
 sys.path.insert(0, {top!r})
-from tools import tidy, tidy_rules
+from tools import tidy, tidy_rules, tidy_source
 import asyncio, ctypes, dataclasses, numpy
 
 class Hidden:
@@ -26,7 +26,7 @@ class Hidden:
 
     def find_spec(self, name, path=None, target=None):
         room, allowed = self.room, self.allowed
-        other = tidy.room_of(name)
+        other = tidy_source.room_of(name)
         above = other in ("cores", "drivers", "roles", "commands")  # holds rooms, is none
         if other not in (None, room) and not above and not tidy.reachable(room, other, allowed):
             raise ImportError(name + " is hidden from " + room)
@@ -41,7 +41,7 @@ def imported(room, modules):
     for name in modules:
         importlib.import_module(name)
 
-assert not any(tidy.room_of(name) or name in tidy_rules.ONLY_IN for name in sys.modules)
+assert not any(tidy_source.room_of(name) or name in tidy_rules.ONLY_IN for name in sys.modules)
 for line in sys.stdin:
     reading, writing = os.pipe()
     if os.fork() == 0:
@@ -63,7 +63,7 @@ for line in sys.stdin:
 def rooms() -> dict[str, list[str]]:
     """room -> its modules, by name."""
     found: dict[str, list[str]] = {}
-    for source in tidy.sources_read(TOP):
+    for source in tidy_source.sources_read(TOP):
         if source.is_python and source.room:
             found.setdefault(source.room, []).append(source.module)
     return {room: sorted(found[room]) for room in sorted(found)}

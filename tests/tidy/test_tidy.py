@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import tidy, tidy_rules
+from tools import tidy, tidy_names, tidy_rules
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -274,7 +274,7 @@ def test_what_is_still_large_may_shrink_and_not_grow(
 def test_no_name_is_added_that_the_glossary_advises_against(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidy, "STILL_SAID", {"lane": 1})
+    monkeypatch.setattr(tidy_names, "STILL_SAID", {"lane": 1})
     glossary = (
         "| term | means | not |\n|---|---|---|\n| log session | a client | lane |\n| op | | |\n"
     )
@@ -286,6 +286,43 @@ def test_no_name_is_added_that_the_glossary_advises_against(
     more = {ROLE: files[ROLE] + "\n\ndef lanes_of():\n    pass\n"}
     assert found(tmp_path, more) == [(ROLE, 9, "glossary")]
     assert found(tmp_path, {ROLE: "A = 1\n"}) == [(ROLE, 1, "glossary")]
+
+
+def test_what_tests_alone_use_is_no_part_of_the_program(tmp_path: Path) -> None:
+    used = "import click\n\nfrom appliance.base.ring import Ring, head\n\nprint(Ring().at, head)\n"
+    base = (
+        "class Ring:\n"
+        "    at = 1\n\n"
+        "    @property\n"
+        "    def place(self):\n        return 1\n\n\n"
+        "head = Ring()\n"
+        "ONE, TWO = 1, 2\n"  # a numbering
+        "LAST = 9\n\n\n"
+        "def slot():\n    return 2\n"
+    )
+    files = {
+        "appliance/__main__.py": used,
+        BASE: base,
+        "tests/test_ring.py": "from appliance.base.ring import LAST, Ring, slot\n\nRing.place\n",
+        "docs/formats.md": "`slot` and `LAST`\n",
+    }
+    assert [row for row in found(tmp_path, files) if row[2] == "unused"] == [
+        (BASE, 5, "unused"),
+        (BASE, 11, "unused"),
+        (BASE, 14, "unused"),
+    ]
+
+
+def test_what_a_library_calls_is_used(tmp_path: Path) -> None:
+    main = (
+        "import asyncio\n\nimport click\n\n\n"
+        "class Server(asyncio.Protocol):\n"
+        "    def data_received(self):\n        pass\n\n\n"
+        "@click.command()\n"
+        "def serve():\n    Server()\n"
+    )
+    rows = found(tmp_path, {"appliance/__main__.py": main})
+    assert [row for row in rows if row[2] == "unused"] == []
 
 
 def test_tidy_finds_an_error_code_that_is_not_documented(tmp_path: Path) -> None:

@@ -69,18 +69,3 @@ def stream_profile() -> Parameters:
     at once, so that a site that was cut off for long is brought up to date as fast as it can take.
     """
     return Parameters(sync_reply_ms=500, owed_entries=900, resend_batch=512, verify_ids=True)
-
-
-def datagram_profile(round_trip_ms: int) -> Parameters:
-    """Where a link loses datagrams: no filter, two entries, shorter times."""
-    assert round_trip_ms > 0
-    return Parameters(
-        causal_entries=2,
-        head_entries=4,
-        owed_entries=6,
-        filter=False,
-        sync_reply_ms=1_000,
-        resend_attempts_max=10,
-        repair_ms_min=max(200, 4 * round_trip_ms),
-        repair_ms_max=max(1_000, 16 * round_trip_ms),
-    )

@@ -36,7 +36,7 @@ TRACE_SIZE = 10
 MODE_READ, MODE_WRITE, MODE_LIVE = 1, 2, 4
 MODE_ALL = MODE_READ | MODE_WRITE | MODE_LIVE
 PING, PONG = b"ping", b"pong"
-_D, _F, _H, _I, _M, _R, _S, _T, _V = (ord(letter) for letter in "DFHIMRSTV")
+_F, _I, _M, _R, _S, _T, _V = (ord(letter) for letter in "FIMRSTV")
 
 Write = tuple[Id, str, bytes]  # field, letter of its type, state
 

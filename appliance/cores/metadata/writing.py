@@ -4,7 +4,6 @@ from appliance.base.errors import EditRefused
 from appliance.cores.metadata import counter, map, register, set
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.states import empty
-from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.notation import Value
 from appliance.formats.rdx.stamps import split_bare
 from appliance.formats.rdx.text import state_text
@@ -112,8 +111,3 @@ def field_text(replica: Replica, object_id: Id, field: int, letter: str) -> str:
         return ""
     state = replica.table.state(object_id.with_field(field), letter)
     return state_text(letter, empty(letter) if state is None else state)
-
-
-def terms_from(rows: list[tuple[str, str]], first: int = 1) -> list[Term]:
-    """Terms of (letter, name), numbered from `first` on."""
-    return [Term(first + index, letter, name) for index, (letter, name) in enumerate(rows)]

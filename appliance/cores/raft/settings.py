@@ -1,8 +1,8 @@
 """Times and sizes of a member, in ticks, entries and bytes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from appliance.base.limits import KIB, MIB
+from appliance.base.limits import MIB
 
 TICK_MS = 10  # unit of every time of a member
 
@@ -34,13 +34,3 @@ class Settings:
 
 
 OWN = Settings()  # members of ours alone, in one site
-MIXED = replace(  # beside JRaft servers
-    OWN,
-    election_ticks_min=300,
-    election_ticks_max=500,
-    heartbeat_ticks=100,
-    client_ticks=2500,
-    join_ticks=5000,
-    snapshot_distance=5000,
-    snapshot_block_size=64 * KIB,
-)

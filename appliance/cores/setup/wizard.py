@@ -63,10 +63,6 @@ class Wizard:
         else:
             self._answers[question.key] = given
 
-    def begin_again(self) -> None:
-        """Forget what was answered."""
-        self._answers.clear()
-
     @property
     def steps(self) -> list[Step]:
         assert self.question is None

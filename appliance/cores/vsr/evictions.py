@@ -16,13 +16,13 @@ EVICTIONS_LASTING = frozenset(
     (EVICT_VERSION_LOW, EVICT_VERSION_HIGH, EVICT_OPERATION, EVICT_BODY, EVICT_SIZE)
 )
 EVICTION_REASONS = {
-    1: "no_session",
-    2: "version_too_low",
-    3: "version_too_high",
-    4: "invalid_operation",
-    5: "invalid_body",
-    6: "invalid_body_size",
-    7: "session_too_low",
-    8: "member_too_old",  # it tells the member's place
-    9: "clock_far",  # it tells the group's time
+    EVICT_NO_SESSION: "no_session",
+    EVICT_VERSION_LOW: "version_too_low",
+    EVICT_VERSION_HIGH: "version_too_high",
+    EVICT_OPERATION: "invalid_operation",
+    EVICT_BODY: "invalid_body",
+    EVICT_SIZE: "invalid_body_size",
+    EVICT_SESSION: "session_too_low",
+    EVICT_MEMBER_OLD: "member_too_old",  # it tells the member's place
+    EVICT_CLOCK_FAR: "clock_far",  # it tells the group's time
 }

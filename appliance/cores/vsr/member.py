@@ -610,9 +610,6 @@ class Member:
 
     # --- the log
 
-    def header_at(self, op: int) -> Header | None:
-        return self.journal.at(op)
-
     @property
     def head(self) -> Header:
         header = self.journal.at(self.op)

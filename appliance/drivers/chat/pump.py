@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from appliance.base.errors import InputError
+from appliance.base.layout import offset_of
 from appliance.base.limits import KIB, WINDOW_LENGTH
 from appliance.drivers.chat.connection import Connection, dial
 from appliance.drivers.chat.endpoint import Endpoint
@@ -269,9 +270,13 @@ class Sender(_End):
 
 # The first half of a room's id as a number: enough to tell the rooms of one run apart.
 _ACK = np.dtype(
-    [("room", "<u8"), ("room_rest", "V8"), ("client_seq", "<u8"), ("op", "<u8"), ("rest", "V56")]
+    {
+        "names": ["room", "client_seq", "op"],
+        "formats": ["<u8"] * 3,
+        "offsets": [offset_of(ACK_ITEM, name) for name in ("room_id", "client_seq", "op")],
+        "itemsize": ACK_ITEM.itemsize,
+    }
 )
-assert _ACK.itemsize == ACK_ITEM.itemsize
 _MASK = np.uint64(WINDOW_LENGTH - 1)
 assert WINDOW_LENGTH & (WINDOW_LENGTH - 1) == 0
 

@@ -23,22 +23,6 @@ from appliance.formats.envelope import (
 )
 from appliance.formats.geometry import HEADER_SIZE
 
-# In the order they are made.
-DROPS = (
-    "length",
-    "magic",
-    "version",
-    "cluster",
-    "shard",
-    "command",
-    "sender",
-    "checksum",
-    "signature",
-    "nonce",
-    "body_digest",
-    "header_digest",
-)
-
 # Failures that no honest peer and no noise on the wire can cause: TLS vouches for every byte.
 SUSPICIOUS = frozenset(
     ("cluster", "sender", "signature", "nonce", "checksum", "body_digest", "header_digest")

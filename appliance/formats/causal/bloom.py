@@ -72,12 +72,6 @@ def _finish(tail: bytes, size: int, state: int) -> int:
     return state ^ (state >> 16)
 
 
-def murmur32(data: bytes) -> int:
-    """Unsigned, seed 0."""
-    whole = len(data) & ~3
-    return _finish(data[whole:], len(data), _blocks(data[:whole], 0))
-
-
 def _folded(value: int) -> int:
     """Absolute value of the number read as signed."""
     return value if value < 1 << 31 else (1 << 32) - value

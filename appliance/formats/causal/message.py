@@ -11,7 +11,7 @@ unknown fields, within the caps of base/limits.py.
 Source: the SDS draft, "Messages"; docs/federation.md.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, EncodeError
@@ -32,7 +32,7 @@ from appliance.formats.causal.wire import LENGTH, VARINT, fields_of, without_fie
 
 CONTENT, SYNC, EPHEMERAL = "content", "sync", "ephemeral"
 
-LAMPORT, HISTORY, FILTER, REPAIR = 10, 11, 12, 13  # field numbers
+HISTORY, FILTER, REPAIR = 11, 12, 13  # field numbers
 _WIRE_TYPES = {1: LENGTH, 2: LENGTH, 3: LENGTH, 10: VARINT, 11: LENGTH, 12: LENGTH, 13: LENGTH}
 _WIRE_TYPES[20] = LENGTH
 _COUNT_MAX = {HISTORY: CAUSAL_ENTRIES_MAX, REPAIR: CAUSAL_REPAIRS_MAX}
@@ -67,10 +67,6 @@ class Message:
         if self.lamport is None:
             return EPHEMERAL
         return CONTENT if self.content else SYNC
-
-    def without_filter(self) -> "Message":
-        """The same with the filter absent, as it is stored and repeated."""
-        return self if self.bloom_filter is None else replace(self, bloom_filter=None)
 
 
 def encode(message: Message) -> bytes:

@@ -37,11 +37,6 @@ class RequestReader:
         del self._buffer[:size]
         return request
 
-    @property
-    def waiting_size(self) -> int:
-        """Bytes that are no whole request yet, or not taken yet."""
-        return len(self._buffer)
-
 
 class ResponseReader:
     """Responses of one connection, in order."""

@@ -16,7 +16,6 @@ from appliance.formats.toytlv.integers import unzip_pair, zip_pair
 
 FIELD_BITS = 12
 FIELD_MASK = (1 << FIELD_BITS) - 1
-SEQUENCE_STEP = 1 << FIELD_BITS
 PROGRESS_MASK = (1 << 52) - 1  # what is serialized of a progress
 BLOCK_BITS = 28  # ids that agree above these bits are one block: 65,536 packets
 BLOCK_MASK = (1 << BLOCK_BITS) - 1

@@ -42,12 +42,6 @@ def tiny_record(letter: str, body: bytes) -> bytes:
     return record(letter, body)
 
 
-def long_record(letter: str, body: bytes) -> bytes:
-    """A record with the long header, as Go writes D and V."""
-    assert len(body) <= BODY_SIZE_MAX
-    return ord(letter).to_bytes(1, "little") + len(body).to_bytes(4, "little") + body
-
-
 def take(data: bytes, at: int, end: int) -> tuple[int, int, int]:
     """Type, start and end of the body of the record at `at`, all of it before `end`.
 

@@ -16,6 +16,17 @@ from appliance.simulation.federation.store import MemoryStore
 
 NOW = 1_700_000_000_000
 CHANNEL = "chan"
+# Where a link loses datagrams: no filter, two entries, shorter times.
+DATAGRAMS = Parameters(
+    causal_entries=2,
+    head_entries=4,
+    owed_entries=6,
+    filter=False,
+    sync_reply_ms=1_000,
+    resend_attempts_max=10,
+    repair_ms_min=200,
+    repair_ms_max=1_000,
+)
 
 
 @dataclass

@@ -12,11 +12,11 @@ from appliance.base.errors import ChannelFull
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.opening import LogRecord
-from appliance.cores.federation.parameters import Parameters, datagram_profile
+from appliance.cores.federation.parameters import Parameters
 from appliance.formats.causal import bloom, rows
 from appliance.formats.causal import message as sds
 from appliance.formats.causal.message import HistoryEntry
-from tests.cores.federation.participants import CHANNEL, NOW, Participant, content, sync
+from tests.cores.federation.participants import CHANNEL, DATAGRAMS, NOW, Participant, content, sync
 
 SECOND, MINUTE = 1_000, 60_000
 
@@ -106,7 +106,7 @@ def test_unacknowledged_messages_are_sent_again_with_growing_pauses_and_the_same
 
 
 def test_where_attempts_are_limited_the_message_is_reported_never_called_sent() -> None:
-    parameters = replace(datagram_profile(20), sync_interval_ms=3_600_000)
+    parameters = replace(DATAGRAMS, sync_interval_ms=3_600_000)
     me = Participant(parameters=parameters)
     me.say()
     me.wait(60 * MINUTE)
@@ -466,7 +466,7 @@ def test_with_nothing_to_say_no_sync_message_is_sent() -> None:
 
 
 def test_in_the_datagram_profile_word_of_what_came_goes_out_within_a_second() -> None:
-    me = Participant(parameters=datagram_profile(20))
+    me = Participant(parameters=DATAGRAMS)
     messages = [content(text=b"%d" % i, at=NOW + i) for i in range(6)]
     for message in messages:
         me.hear(message)

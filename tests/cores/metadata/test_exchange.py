@@ -20,7 +20,7 @@ from appliance.cores.metadata.session import PACE, Session
 from appliance.cores.metadata.terms import Term
 from appliance.formats.rdx.stamps import bare, count_record
 from appliance.formats.toytlv.ids import ID0, Id, zip_id
-from appliance.formats.toytlv.records import long_record, record
+from appliance.formats.toytlv.records import record
 from appliance.formats.toytlv.version_vectors import Vector, encode_vector, vector_text
 from appliance.simulation.objects.memory_store import MemoryStore
 from tests.cores.metadata.pair import (
@@ -37,6 +37,7 @@ from tests.cores.metadata.pair import (
     value,
 )
 from tests.cores.metadata.test_replica import BAD_CHANGES
+from tests.formats.go_records import long_record
 
 
 def h(text: str) -> bytes:

@@ -11,8 +11,9 @@ from appliance.cores.metadata.packets import Change, parse_any_change
 from appliance.cores.metadata.plain_edit import plain_edit
 from appliance.formats.rdx.stamps import AUTHOR_MAX, bare, count_record, element
 from appliance.formats.toytlv.ids import ID0, Id, zip_id
-from appliance.formats.toytlv.records import long_record, record, tiny_record
+from appliance.formats.toytlv.records import record, tiny_record
 from tests.cores.metadata.pair import A, B
+from tests.formats.go_records import long_record
 
 MADE, OF = Id(B, 7 << 12), Id(A, 2 << 12)
 TEXT = packets.edited(1, "S", bare(3, 0, b"a text"))

@@ -38,18 +38,13 @@ def test_a_sealed_segment_verifies_and_finds_each_record_by_place_room_and_messa
     second.verify(shard.rooms.checkpoint().newest_segment_id)
     assert second.footer[:6] == (SHARD, count, CLUSTER, 1, count + 1, first.id)
     for room in range(3):
-        assert first.previous_segment(room_id(room)) is None
-        assert second.previous_segment(room_id(room)) == 0
         entry = first.room(room_id(room))
         assert entry is not None
+        assert (entry.previous, second.room(room_id(room)).previous) == (0, 1)
         rows = first.rows(entry.first_row, entry.row_count)
         assert [seq for seq, _ in rows] == list(range(1, entry.row_count + 1))
         assert [slot for _, slot in rows] == list(range(room, count, 3))
-        assert first.slot_of_seq(room_id(room), 2) == room + 3
-        assert first.slot_of_seq(room_id(room), entry.row_count + 1) is None
-        assert second.slot_of_seq(room_id(room), 1) is None
     assert first.room(room_id(9)) is None
-    assert first.previous_segment(room_id(9)) is None
     for slot in (0, 1, count - 1):
         message = first.record(slot)[16:32]
         assert first.record(first.slot_of_message(message))[16:32] == message
@@ -64,8 +59,10 @@ def test_a_room_pages_backwards_over_segments_that_it_skipped() -> None:
     shard.fill(0, 1, 99, first=298)
     assert shard.rooms.log_seq == 400
     views = [SegmentView(shard.extent(n), SMALL) for n in range(4)]
-    assert [view.previous_segment(room_id(0)) for view in views] == [None, 0, 1, 2]
-    assert [view.previous_segment(room_id(1)) for view in views] == [None, None, None, 0]
+    assert [view.room(room_id(0)).previous for view in views] == [0, 1, 2, 3]
+    assert [entry and entry.previous for view in views for entry in [view.room(room_id(1))]] == [
+        *(0, None, None, 1)
+    ]
 
 
 @both

@@ -621,7 +621,7 @@ def test_an_answer_goes_to_whoever_asked_though_the_places_changed_during_the_re
     group.until(group.converged)
     server, asker = group.core(1), group.members[2]
     if what == env.REQUEST_PREPARE:
-        wanted = server.header_at(server.op)
+        wanted = server.head
         server.prepares.clear()
         question = env.Message(server.make(what, op=wanted.op, area=wanted.digest))
     else:

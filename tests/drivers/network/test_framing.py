@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from appliance.base.signature import CONTEXT_ENVELOPE, SIGNATURE_SIZE, SigningKey, verify
 from appliance.drivers.network.framing import POOLED_MIN, FrameReader, Signer
-from appliance.formats.envelope import FRAME_OVERHEAD, PREPARE, make
+from appliance.formats.envelope import PREPARE, make
 from appliance.formats.geometry import HEADER_SIZE
 
 SIZE_MAX = 1 << 20
@@ -78,7 +78,7 @@ def test_memory_is_bounded_by_one_frame_whatever_is_announced() -> None:
     signer = Signer(sender=0, key=None)
     for op in range(20):
         assert honest.feed(frame(op, b"b" * (SIZE_MAX - HEADER_SIZE), signer), 100_000) == ""
-        assert len(honest.reader.space()) <= SIZE_MAX + FRAME_OVERHEAD + (64 << 10)
+        assert len(honest.reader.space()) <= SIZE_MAX + HEADER_SIZE + SIGNATURE_SIZE + (64 << 10)
 
 
 @pytest.mark.parametrize(("at", "name"), [(0, "magic"), (3, "magic"), (4, "version")])

@@ -1,6 +1,7 @@
 """Messages of Scalable Data Sync: known bytes, round trips, caps, and anything at all."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -118,8 +119,9 @@ def test_round_trip(message: Message) -> None:
 @given(messages)
 def test_the_stored_form_differs_in_the_filter_only(message: Message) -> None:
     encoded = sds.encode(message)
-    assert sds.decode(sds.stored_form(encoded)) == message.without_filter()
-    assert sds.stored_form(encoded) == sds.encode(message.without_filter())
+    stored = replace(message, bloom_filter=None)
+    assert sds.decode(sds.stored_form(encoded)) == stored
+    assert sds.stored_form(encoded) == sds.encode(stored)
 
 
 @given(messages, st.integers(21, 200), st.binary(max_size=30))

@@ -13,7 +13,7 @@ from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.exchange import SEND, Exchange, Member
 from appliance.cores.federation.link.quic_link import Identity
 from appliance.cores.federation.opening import LogRecord
-from appliance.cores.federation.parameters import Parameters, datagram_profile
+from appliance.cores.federation.parameters import Parameters
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context, server_context
@@ -21,6 +21,7 @@ from appliance.formats.causal.content import RoomMessage, open_content, seal
 from appliance.roles.federation.carrier import Carrier
 from appliance.roles.federation.datagrams import Peer, QuicPort
 from appliance.roles.federation.store import LmdbChannelStore
+from tests.cores.federation.participants import DATAGRAMS
 from tests.drivers.network.site import TestNode, make_node
 from tests.roles.federation.lossy import LossyWay
 
@@ -37,7 +38,7 @@ QUICK = Parameters(
 )
 
 LOSSY = replace(
-    datagram_profile(20),
+    DATAGRAMS,
     verify_ids=True,
     resend_ms_min=200,
     resend_ms_max=1_000,

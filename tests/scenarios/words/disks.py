@@ -13,24 +13,32 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
     TABLES,
 )
-from appliance.simulation.atlas import ZONES
+from appliance.simulation import atlas
 from tests.scenarios.stage import Stage
 from tests.scenarios.story import Vocabulary
 
 words = Vocabulary()
+ZONES = {
+    "superblock": atlas.SUPERBLOCK,
+    "witness": atlas.WITNESS,
+    "prepare": atlas.PREPARE,
+    "reply": atlas.REPLY,
+    "checkpoint": atlas.CHECKPOINT,
+    "segment": atlas.SEGMENT,
+}
 
 
 @words.line("{who} {zone} writes take {n} ticks")
 def slow_zone(stage: Stage, who: str, zone: str, n: str) -> None:
     """Zones: superblock, witness, prepare, reply, checkpoint, segment."""
     for index in stage.nodes(who):
-        stage.write_ticks[index, ZONES.index(zone)] = stage.number(n)
+        stage.write_ticks[index, ZONES[zone]] = stage.number(n)
 
 
 @words.line("{who} writes are quick again")
 def quick(stage: Stage, who: str) -> None:
     for index in stage.nodes(who):
-        for zone in range(len(ZONES)):
+        for zone in ZONES.values():
             stage.write_ticks.pop((index, zone), None)
 
 
