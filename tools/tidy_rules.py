@@ -47,8 +47,6 @@ PACKAGES: list[tuple[str, set[str] | None]] = [
     ("formats", {"numpy", "msgspec", "google"}),  # google.protobuf: only formats/causal
     # sans-I/O protocols; keys of tokens, which PyJWT takes as objects of cryptography
     ("cores/edge", {"numpy", "msgspec", "websockets", "h11", "aioquic", "jwt", "cryptography"}),
-    # sans-I/O QUIC: only cores/federation/link; keys of certificates it has seen; protobuf's errors
-    ("cores/federation", {"numpy", "msgspec", "aioquic", "cryptography"}),
     ("cores/*", {"numpy", "msgspec"}),
     ("simulation", {"numpy", "msgspec"}),
     ("reports", {"numpy", "pyspark", "pyarrow", "pandas", "nacl", "crc32c"}),

@@ -252,6 +252,9 @@ LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
 LINK_DATAGRAM_SIZE_MAX = 1100  # bytes of a frame that goes as a datagram; larger: the stream
 LINK_DATAGRAMS_MAX = 512  # waiting on one link; the next is dropped, counted
 LINK_STREAM_BACKLOG_MAX = 4 * MIB  # bytes waiting on a link's stream; the next frame is dropped
+LINK_WINDOW = 4 * MIB  # bytes that another site may send ahead of us on one link
+LINK_STREAM_WINDOW = 2 * MIB  # of these, on its stream
+LINK_PIECES_MAX = 2048  # in which it may come: a full window of packets, every second one missing
 # from the first datagram to a proof of who dials. In ten seconds none came about over a way that
 # loses a third and takes 4 s to answer
 LINK_PROOF_S_MAX = 30.0

@@ -413,10 +413,10 @@ RULES = (
     Rule(
         threat="another site leads the library of QUIC astray and ends the federation",
         rule="its error is the end of that link",
-        where="appliance/cores/federation/link/quic_endpoint.py",
+        where="appliance/drivers/network/quic_links/quic_endpoint.py",
         test="tests/roles/federation/test_datagrams.py"
         "::test_an_error_of_the_library_ends_the_link_that_led_to_it_which_is_dialled_again",
-        old="        except _FAULTS as error:",
+        old="        except FAULTS as error:",
         new="        except EOFError as error:",
     ),
     Rule(

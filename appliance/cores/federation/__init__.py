@@ -21,7 +21,6 @@ No message is numbered, no participant is counted, and any bearer will do that p
     exchange     all channels and links of a site: who may say what, which frame goes where
     attached     a participant of another implementation as a site of a room
     turn         whose turn it is to carry the rooms of a shard
-    link/        connections over QUIC, with datagrams
     parameters   times and numbers;  sync_schedule: when to say what we have
 
 The log of the site is the truth. A foreign message is delivered when that log has committed it, so

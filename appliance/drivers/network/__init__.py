@@ -4,6 +4,7 @@
     within a node    Unix socket, peer credentials, unsigned        local.py, local_peer.py
                      questions, each answered by its number         questions.py, ask.py,
                                                                     status.py, objects_link.py
+    other sites      QUIC, where a link loses packets               quic_links/
     both             header 128 | body | signature 64               framing.py, checks.py
     chat clients     WebSocket and pages on one port                websocket.py, pages.py
                      HTTP/3, beside it on UDP                        quic/

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import LINK_PING_S, STREAM_DIAL_MS_MAX, STREAM_DIAL_MS_MIN
 from appliance.base.prng import Prng
-from appliance.cores.federation.link.quic_endpoint import Address, QuicEndpoint
-from appliance.cores.federation.link.quic_link import Down, Identity, QuicLink, Received, Up
+from appliance.drivers.network.quic_links.quic_endpoint import Address, QuicEndpoint
+from appliance.drivers.network.quic_links.quic_link import Down, Identity, QuicLink, Received, Up
 from appliance.roles.federation.carrier import LinkEnd
 
 _log = logging.getLogger("tigerchat.quic")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from appliance.base.limits import SITE_DIAL_MS_MAX
 from appliance.base.prng import Prng
-from appliance.cores.federation.link.quic_link import Identity as QuicIdentity
+from appliance.drivers.network.quic_links.quic_link import Identity as QuicIdentity
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.certificate import add_anchor
 from appliance.drivers.network.stream.dialler import Dialler

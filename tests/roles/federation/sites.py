@@ -11,9 +11,9 @@ from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.exchange import SEND, Exchange, Member
-from appliance.cores.federation.link.quic_link import Identity
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters
+from appliance.drivers.network.quic_links.quic_link import Identity
 from appliance.drivers.network.stream.acceptor import Acceptor
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.tls import client_context, server_context

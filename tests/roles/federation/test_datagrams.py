@@ -17,8 +17,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from appliance.base.errors import CausalRefused
 from appliance.base.limits import LINK_DATAGRAM_SIZE_MAX, LINK_DATAGRAMS_MAX
 from appliance.base.signature import SigningKey
-from appliance.cores.federation.link import authentication, quic_endpoint
-from appliance.cores.federation.link.quic_link import Identity, QuicLink
+from appliance.drivers.network.quic_links import authentication, quic_endpoint
+from appliance.drivers.network.quic_links.quic_link import Identity, QuicLink
 from appliance.formats.causal import link
 from appliance.formats.sharing import FEDERATED_TEXT_SIZE_MAX
 from appliance.roles.federation.datagrams import Peer
@@ -150,9 +150,9 @@ def test_a_certificate_whose_key_cannot_be_read_is_nobodys(kind: type[Exception]
     def public_key() -> None:
         raise kind("brainpoolP256r1")
 
-    shown = SimpleNamespace(_peer_certificate=SimpleNamespace(public_key=public_key))
+    shown = SimpleNamespace(public_key=public_key)
     identity = Identity("a", SigningKey(bytes(32)), bytes(32))
-    connection: Any = SimpleNamespace(tls=shown)
+    connection: Any = SimpleNamespace(peer_certificate=shown)
     made = QuicLink(connection, identity, {}, b"", ("b", bytes(32)))
     with pytest.raises(CausalRefused, match="another key"):
         made._on_event(HandshakeCompleted("", False, False))

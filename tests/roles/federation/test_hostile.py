@@ -13,7 +13,7 @@ import uvloop
 from appliance.base.limits import LINK_DATAGRAM_SIZE_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation.exchange import READ
-from appliance.cores.federation.link.quic_link import Identity
+from appliance.drivers.network.quic_links.quic_link import Identity
 from appliance.drivers.network.stream.dialler import Dialler
 from appliance.drivers.network.stream.stream import Stream
 from appliance.drivers.network.tls import client_context

@@ -1,4 +1,4 @@
-"""What the library lacks, by its private names: no other module of this package touches one.
+"""What the library lacks, by its private names: no other module touches one.
 
     windows        slide: what was taken plus a fixed size. The library doubles them, counted from
                    the highest offset that it has seen
@@ -9,7 +9,7 @@
     datagrams      few wait. The library's queue has no end
     mistakes       that the library forgives: acks of what was not sent, parameters and identifiers
                    that stand twice
-    backlog        what waits to be sent can be asked for
+    backlog        what waits to be sent can be asked for, and what the other side showed
     refusal        of a connection that is not begun, as one packet
     end            a connection that is over refers to itself, by callbacks in all its parts
     HTTP/3         no dynamic table, heads of a bounded size, GOAWAY; a malformed request breaks
@@ -19,6 +19,7 @@ Each has a contract test, which fails when a new release of the library works in
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pylsqpack
@@ -49,6 +50,7 @@ from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicPacketType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
 from aioquic.tls import Alert
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 
 from appliance.base.library_faults import LIBRARY_FAULTS
@@ -120,8 +122,19 @@ def _violation(frame_type: int, why: str) -> QuicConnectionError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of what one connection keeps; the configuration grants the same windows at first."""
+
+    window: int = QUIC_WINDOW  # bytes
+    stream_window: int = QUIC_STREAM_WINDOW  # bytes
+    pieces: int = QUIC_PIECES_MAX  # of one stream
+    datagrams: int = QUIC_DATAGRAMS_MAX  # that wait to be sent
+
+
 class BoundedConnection(QuicConnection):
-    """One connection of a server, all of whose memory has a bound.
+    """One connection, all of whose memory has a bound; of a server that asked for a Retry if the
+    identifiers of before are given, else of a client.
 
     What was received counts as taken, unless it is held: `hold` says so, `release` takes it back.
     """
@@ -130,21 +143,23 @@ class BoundedConnection(QuicConnection):
         self,
         *,
         configuration: QuicConfiguration,
-        original_id: bytes,
-        retry_id: bytes,
         new_id: NewId,
         reset_token: ResetToken,
+        original_id: bytes | None = None,
+        retry_id: bytes | None = None,
+        bounds: Bounds = Bounds(),
     ) -> None:
         super().__init__(
             configuration=configuration,
             original_destination_connection_id=original_id,
             retry_source_connection_id=retry_id,
         )
-        self._new_id, self._reset_token = new_id, reset_token
+        self._new_id, self._reset_token, self._bounds = new_id, reset_token, bounds
         self._held: dict[int, int] = {}  # stream -> bytes that the application has and not used
         first = self._host_cids[0]
         first.cid = self.host_cid = self._local_initial_source_connection_id = new_id()
-        first.stateless_reset_token = reset_token(first.cid)
+        if not configuration.is_client:
+            first.stateless_reset_token = reset_token(first.cid)
         self._local_max_data: _SlidingLimit = _SlidingLimit(self._local_max_data)
         for limit, count in (
             (self._local_max_streams_bidi, QUIC_STREAMS_MAX),
@@ -192,6 +207,11 @@ class BoundedConnection(QuicConnection):
             waiting += len(stream.receiver._buffer) + len(stream.sender._buffer)
         return waiting + sum(map(len, self._datagrams_pending))
 
+    @property
+    def peer_certificate(self) -> x509.Certificate | None:
+        """What the other side showed, if it showed one that can be read."""
+        return self.tls._peer_certificate
+
     def _write_connection_limits(self, builder: Any, space: Any) -> None:
         waiting = sum(self._held.values())
         for stream in self._streams.values():
@@ -199,7 +219,8 @@ class BoundedConnection(QuicConnection):
             if not receiver.is_finished:
                 waiting += receiver.highest_offset - receiver._buffer_start
         limit = self._local_max_data
-        limit.slide(limit.used - waiting + QUIC_WINDOW, QUIC_WINDOW)
+        window = self._bounds.window
+        limit.slide(limit.used - waiting + window, window)
         super()._write_connection_limits(builder, space)
 
     def _write_stream_limits(self, builder: Any, space: Any, stream: QuicStream) -> None:
@@ -207,8 +228,8 @@ class BoundedConnection(QuicConnection):
             return
         assert stream.stream_id is not None
         taken = stream.receiver._buffer_start - self._held.get(stream.stream_id, 0)
-        value = taken + QUIC_STREAM_WINDOW
-        if value - stream.max_stream_data_local >= QUIC_STREAM_WINDOW // 2:
+        value = taken + self._bounds.stream_window
+        if value - stream.max_stream_data_local >= self._bounds.stream_window // 2:
             stream.max_stream_data_local = value
         if stream.max_stream_data_local_sent == stream.max_stream_data_local:
             return
@@ -228,7 +249,7 @@ class BoundedConnection(QuicConnection):
         buf.seek(start)
         super()._handle_stream_frame(context, frame_type, buf)
         stream = self._streams.get(stream_id)
-        if stream is not None and len(stream.receiver._ranges) > QUIC_PIECES_MAX:
+        if stream is not None and len(stream.receiver._ranges) > self._bounds.pieces:
             raise _violation(frame_type, "a stream in too many pieces")
 
     def _handle_crypto_frame(self, context: Any, frame_type: int, buf: Any) -> None:
@@ -335,10 +356,15 @@ class BoundedConnection(QuicConnection):
         stream = self._streams.get(stream_id)
         return stream is not None and not stream.receiver.is_finished
 
+    @property
+    def datagrams_waiting(self) -> int:
+        """How many wait to be sent."""
+        return len(self._datagrams_pending)
+
     def offer_datagram(self, data: bytes) -> bool:
         """Send an unreliable datagram if few wait; whether it was taken."""
         largest = self._remote_max_datagram_frame_size or 0
-        if len(self._datagrams_pending) >= QUIC_DATAGRAMS_MAX or len(data) + 3 > largest:
+        if len(self._datagrams_pending) >= self._bounds.datagrams or len(data) + 3 > largest:
             return False
         self.send_datagram_frame(data)
         return True

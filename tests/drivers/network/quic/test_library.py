@@ -3,6 +3,8 @@
 Two connections back to back, without a network: what one has to send, the other receives.
 """
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +17,10 @@ from aioquic.quic.packet import QuicErrorCode, pull_quic_header
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+import appliance
 from appliance.base import limits
 from appliance.drivers.host.identity import make_certificate
+from appliance.drivers.network.quic import library
 from appliance.drivers.network.quic.library import (
     BoundedConnection,
     BoundedHttp3,
@@ -25,6 +29,7 @@ from appliance.drivers.network.quic.library import (
 )
 
 CLIENT, SERVER = ("127.0.0.1", 1), ("127.0.0.1", 2)
+PROGRAM = Path(appliance.__file__).parent
 KEY, CERTIFICATE = make_certificate("node", "127.0.0.1")
 
 
@@ -291,3 +296,21 @@ def test_goaway_names_the_first_stream_that_is_not_answered() -> None:
     pair.run()
     (event,) = [one for one in pair.told if type(one) is events.StreamDataReceived]
     assert (event.stream_id, event.data) == (3, b"\x07\x01\x08")
+
+
+def test_no_other_module_touches_what_the_library_keeps_private() -> None:
+    pair = Pair()
+    pair.client.send_stream_data(0, b"x")
+    http = H3Connection(pair.client)
+    parts = (pair.client, pair.client.tls, pair.client._loss, pair.client._streams[0], http)
+    private = {name for part in parts for name in (*dir(part), *vars(part)) if name[0] == "_"}
+    private -= {*dir(object()), "__dict__", "__module__", "__weakref__"}
+    touched = []
+    for path in sorted(PROGRAM.rglob("*.py")):
+        if path == Path(library.__file__) or "aioquic" not in (text := path.read_text()):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+                if node.attr in private:
+                    touched.append(f"{path.relative_to(PROGRAM)}:{node.lineno} {node.attr}")
+    assert touched == []

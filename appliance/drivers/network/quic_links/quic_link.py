@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import dataclass
 
 from aioquic.quic import events as quic
-from aioquic.quic.connection import QuicConnection
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -15,7 +14,8 @@ from appliance.base.limits import (
     LINK_STREAM_BACKLOG_MAX,
 )
 from appliance.base.signature import SigningKey
-from appliance.cores.federation.link import authentication
+from appliance.drivers.network.quic.library import BoundedConnection
+from appliance.drivers.network.quic_links import authentication
 from appliance.formats.causal import link as frames
 from appliance.formats.causal.message import stored_form
 
@@ -71,7 +71,7 @@ class QuicLink:
 
     def __init__(
         self,
-        connection: QuicConnection,
+        connection: BoundedConnection,
         identity: Identity,
         keys: dict[str, bytes],
         nonce: bytes,
@@ -94,12 +94,9 @@ class QuicLink:
         if len(frame) > LINK_DATAGRAM_SIZE_MAX and frame[0] == frames.MESSAGE:
             frame = bytes([frames.MESSAGE]) + stored_form(frame[1:])  # without its filter
         if len(frame) <= LINK_DATAGRAM_SIZE_MAX and frame[0] == frames.MESSAGE:
-            # the library's own queue of datagrams has no bound
-            if len(self.connection._datagrams_pending) >= LINK_DATAGRAMS_MAX:
-                self.dropped += 1
-                return False
-            self.connection.send_datagram_frame(frame)
-            return True
+            taken = self.connection.offer_datagram(frame)
+            self.dropped += not taken
+            return taken
         return self._send_on_stream(frame)
 
     def _send_on_stream(self, frame: bytes) -> bool:
@@ -115,13 +112,12 @@ class QuicLink:
     @property
     def backlog(self) -> int:
         """Bytes of the stream that the peer has not acknowledged."""
-        stream = self.connection._streams.get(self._stream)
-        return 0 if stream is None else len(stream.sender._buffer)
+        return self.connection.backlog(self._stream)
 
     @property
     def is_busy(self) -> bool:
         """Whether a quarter of what may wait is waiting."""
-        waiting = len(self.connection._datagrams_pending)
+        waiting = self.connection.datagrams_waiting
         return 4 * waiting > LINK_DATAGRAMS_MAX or 4 * self.backlog > LINK_STREAM_BACKLOG_MAX
 
     def close(self, reason: str) -> None:
@@ -194,7 +190,7 @@ class QuicLink:
         return site
 
     def _peer_fingerprint(self) -> bytes:
-        certificate = self.connection.tls._peer_certificate
+        certificate = self.connection.peer_certificate
         if certificate is None:
             return b""
         try:

@@ -1,17 +1,19 @@
 """Two ports that link over a way which loses and delays: in time that is told, without a socket."""
 
+import gc
 import heapq
 import os
 import random
+import weakref
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from appliance.base.limits import LINK_PING_S, LINK_PROOF_S_MAX
-from appliance.cores.federation.link.quic_endpoint import QuicEndpoint
-from appliance.cores.federation.link.quic_link import Down, Identity, Up
+from appliance.base.limits import LINK_IDLE_S, LINK_PING_S, LINK_PROOF_S_MAX
+from appliance.drivers.network.quic_links.quic_endpoint import QuicEndpoint
+from appliance.drivers.network.quic_links.quic_link import Down, Identity, Up
 from tests.drivers.network.site import TestNode, make_node
 
 ADDRESSES = (("127.0.0.1", 1), ("127.0.0.1", 2))
@@ -106,6 +108,24 @@ def test_a_link_comes_about_over_a_way_that_loses_a_third_and_is_slow(
 ) -> None:
     for number in range(4):
         World(nodes, seed + number, loss=loss, delay_s=delay_s).steady_s(within_s)
+
+
+def test_a_link_that_ended_leaves_nothing_for_the_collector(nodes: list[TestNode]) -> None:
+    world = World(nodes, 1, loss=0.0, delay_s=0.01)
+    world.steady_s(60)
+    kept = [weakref.ref(link.connection) for one in world.ports for link in one.links]
+    assert len(kept) == 2
+    gc.disable()
+    try:
+        for link in world.ports[0].links:
+            link.close("gone")
+        del link
+        ended_s = world.now + LINK_IDLE_S + STEADY_S
+        while any(reference() for reference in kept):
+            world.turn()
+            assert world.now < ended_s
+    finally:
+        gc.enable()
 
 
 def test_who_does_not_prove_itself_in_time_is_closed_once_and_costs_few_turns(

@@ -10,32 +10,32 @@ from collections.abc import Callable, Iterator
 
 from aioquic.buffer import Buffer  # type: ignore[attr-defined]
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection, QuicConnectionError
 from aioquic.quic.packet import QuicHeader, QuicPacketType, encode_quic_retry, pull_quic_header
 from aioquic.quic.retry import QuicRetryTokenHandler
-from aioquic.tls import Alert
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 
-from appliance.base.library_faults import LIBRARY_FAULTS, described
-from appliance.base.limits import LINK_IDLE_S, LINK_PROOF_S_MAX, LINKS_MAX
-from appliance.cores.federation.link.authentication import CHALLENGE_SIZE
-from appliance.cores.federation.link.quic_link import Down, Identity, LinkEvent, QuicLink
+from appliance.base.library_faults import described
+from appliance.base.limits import (
+    LINK_DATAGRAMS_MAX,
+    LINK_IDLE_S,
+    LINK_PIECES_MAX,
+    LINK_PROOF_S_MAX,
+    LINK_STREAM_WINDOW,
+    LINK_WINDOW,
+    LINKS_MAX,
+)
+from appliance.drivers.network.quic.library import FAULTS, BoundedConnection, Bounds
+from appliance.drivers.network.quic_links.authentication import CHALLENGE_SIZE
+from appliance.drivers.network.quic_links.quic_link import Down, Identity, LinkEvent, QuicLink
 
 Address = tuple[str, int]
 ALPN = "tigerchat-federation/1"
 _INITIAL_SIZE_MIN = 1200  # bytes of a client's first datagram; smaller ones are no beginning
 _FRAME_SIZE_MAX = 1200  # bytes of a datagram frame that we take
 _CERTIFICATES_NOT_VERIFIED = 0  # by the library: keys are compared with those we know
-_FAULTS: tuple[type[Exception], ...] = (
-    *LIBRARY_FAULTS,
-    QuicConnectionError,
-    Alert,
-    InvalidSignature,
-    InvalidTag,
-    UnsupportedAlgorithm,
-)
 _ID_SIZE = 8  # bytes of a connection identifier
+_RESET_TOKEN_SIZE = 16  # bytes
+_BOUNDS = Bounds(LINK_WINDOW, LINK_STREAM_WINDOW, LINK_PIECES_MAX, LINK_DATAGRAMS_MAX)
 
 
 class QuicEndpoint:
@@ -71,7 +71,7 @@ class QuicEndpoint:
 
     def dial(self, address: Address, site: str, fingerprint: bytes, now: float) -> QuicLink:
         """Begin a connection to a site whose certificate's key has this SHA-256."""
-        connection = QuicConnection(configuration=self._client)
+        connection = self._connection(self._client)
         made = QuicLink(connection, self.identity, self.keys, b"", (site, fingerprint))
         self._keep(made, connection.host_cid, now)
         connection.connect(address, now=now)
@@ -116,16 +116,27 @@ class QuicEndpoint:
         if len(self._born) >= LINKS_MAX:
             self.counters["too_many_links"] += 1
             return None
-        connection = QuicConnection(
-            configuration=self._server,
-            original_destination_connection_id=original,
-            retry_source_connection_id=header.destination_cid,
-        )
+        connection = self._connection(self._server, original, header.destination_cid)
         nonce = self.random_bytes(CHALLENGE_SIZE)
         made = QuicLink(connection, self.identity, self.keys, nonce, None)
         self._keep(made, header.destination_cid, now)
         self._links[connection.host_cid] = made
         return made
+
+    def _connection(
+        self,
+        configuration: QuicConfiguration,
+        original_id: bytes | None = None,
+        retry_id: bytes | None = None,
+    ) -> BoundedConnection:
+        return BoundedConnection(
+            configuration=configuration,
+            new_id=lambda: self.random_bytes(_ID_SIZE),
+            reset_token=lambda _: self.random_bytes(_RESET_TOKEN_SIZE),  # none is ever sent
+            original_id=original_id,
+            retry_id=retry_id,
+            bounds=_BOUNDS,
+        )
 
     def _answer_retry(self, header: QuicHeader, address: Address, now: float) -> None:
         assert header.version is not None
@@ -190,13 +201,14 @@ class QuicEndpoint:
         return found
 
     def _learn_identifiers(self, link: QuicLink) -> None:
-        for identifier in link.connection._host_cids:
-            self._links.setdefault(identifier.cid, link)
+        for identifier in link.connection.ids:
+            self._links.setdefault(identifier, link)
 
     def _forget(self, link: QuicLink) -> None:
         del self._born[link]
         for identifier in [known for known, other in self._links.items() if other is link]:
             del self._links[identifier]
+        link.connection.let_go()
 
     def datagrams(self, now: float) -> list[tuple[bytes, Address]]:
         """What is to be sent now."""
@@ -212,7 +224,7 @@ class QuicEndpoint:
         out is the end of this link alone, of which `events` tells."""
         try:
             yield
-        except _FAULTS as error:
+        except FAULTS as error:
             self.counters["library_failed"] += 1
             link.ended = link.ended or "library_failed"
             self._forget(link)
@@ -231,7 +243,7 @@ def _configuration(*, is_client: bool) -> QuicConfiguration:
         connection_id_length=_ID_SIZE,
         idle_timeout=LINK_IDLE_S,
         max_datagram_frame_size=_FRAME_SIZE_MAX,
-        max_data=4 << 20,
-        max_stream_data=2 << 20,
+        max_data=LINK_WINDOW,
+        max_stream_data=LINK_STREAM_WINDOW,
         verify_mode=_CERTIFICATES_NOT_VERIFIED if is_client else None,
     )
