@@ -108,7 +108,8 @@ SPARED_SHARE = 100  # of what fits, one part: others write to the disk until it 
     f"most {SEGMENTS_MAX_DEFAULT}.",
 )
 @click.option(
-    "--objects/--no-objects",
+    "--objects/--without-objects",
+    "--with-objects/--no-objects",
     default=True,
     show_default=True,
     help="With --local: give each node a port for objects, which nodes share without a quorum; "

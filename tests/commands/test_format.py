@@ -100,11 +100,14 @@ def test_one_more_node_ships_where_and_how_its_peers_do(
     assert (added.ship_target, added.ship_period_s) == (first.ship_target, first.ship_period_s)
 
 
-def test_one_more_node_has_objects_as_its_peers_do(tigerchat: Tigerchat, tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["--without-objects", "--no-objects"])
+def test_one_more_node_has_objects_as_its_peers_do(
+    tigerchat: Tigerchat, tmp_path: Path, word: str
+) -> None:
     """None of those that were made without, and nothing is said of them where nothing was before:
     the next start gives such a site a port for each."""
     site = tmp_path / "run"
-    assert format_small(tigerchat, site, "--nodes", 1, "--no-objects").returncode == 0
+    assert format_small(tigerchat, site, "--nodes", 1, word).returncode == 0
     path = site / SITE_FILE
     for found in ([0, 0], [None, None, None]):
         if None in found:
