@@ -5,7 +5,6 @@ The executable is the code that a seed belongs to, so this verb exists on every 
 """
 
 import gc
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -16,7 +15,7 @@ from appliance import VERSION
 from appliance.base.json_text import parse_json
 from appliance.base.printable import json_line
 from appliance.drivers.host import resources
-from appliance.drivers.host.process import own_command
+from appliance.drivers.host.process import child_environment, own_command
 from appliance.simulation import minimise as smaller
 from appliance.simulation.farm import options as farm_options
 from appliance.simulation.farm.world import FarmOutcome
@@ -306,7 +305,7 @@ def _elsewhere(options: Options, span: range) -> dict:
         str(span.start),
         str(span.stop),
     ]
-    environment = os.environ | {"PYTHONHASHSEED": OTHER_HASH_SEED}
+    environment = child_environment() | {"PYTHONHASHSEED": OTHER_HASH_SEED}
     done = subprocess.run(
         [*own_command(), *arguments],
         env=environment,

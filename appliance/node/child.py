@@ -11,7 +11,8 @@ class Child:
     `has_own_core`: when there are enough cores for all that want one. One that is not `vital` may
     be refused by the machine (exit code 1) for as long as it likes, if another one like it is not.
     One that `mends_itself`, such as a supervisor, is never taken for stuck: it is silent while one
-    of its own is."""
+    of its own is. `verb` is what follows the program in `command`, where another program may come
+    in its place."""
 
     name: str
     command: Sequence[str]
@@ -21,3 +22,13 @@ class Child:
     vital: bool = True
     mends_itself: bool = False
     forked: Sequence[str] | None = None
+    verb: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Another program for a child than the one that its supervisor has started it with: the `words`
+    that start it, and the folder of its `source`, empty where it is frozen."""
+
+    words: Sequence[str]
+    source: str

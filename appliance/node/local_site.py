@@ -130,7 +130,7 @@ def _nodes(opened: list[NodeFolder], one_process: bool) -> list[Child]:
     share = len(available) // len(opened)
     children = []
     for position, node in enumerate(opened):
-        words = [*own_command(), "start", "--node-folder", str(node.path), "--quiet"]
+        words = ["start", "--node-folder", str(node.path), "--quiet"]
         if one_process:
             words.append("--one-process")
         own = None
@@ -138,7 +138,10 @@ def _nodes(opened: list[NodeFolder], one_process: bool) -> list[Child]:
             own = frozenset(available[position * share : (position + 1) * share])
         else:
             words.append("--unpinned")
-        children.append(Child(node.node.name, words, stop_group=0, cores=own, mends_itself=True))
+        command = [*own_command(), *words]
+        children.append(
+            Child(node.node.name, command, stop_group=0, cores=own, mends_itself=True, verb=words)
+        )
     return children
 
 

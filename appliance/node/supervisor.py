@@ -17,7 +17,7 @@ manager hears READY once every child is ready or halted, and WATCHDOG while ever
 was heard lately, or is halted: one broken disk is told, and takes nobody else down. Children are
 stopped group by group, so that clients are sent away before what serves them goes.
 
-`status` tells of each child, `on_wish` stops one and starts it again.
+`status` tells of each child, `on_wish` stops one and starts it again, by another program too.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from typing import Any
 from msgspec import UNSET
 
 from appliance.base.json_text import parse_json
-from appliance.drivers.host import tuning
+from appliance.drivers.host import resources, tuning
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.host.service import (
@@ -45,14 +45,16 @@ from appliance.drivers.host.service import (
 )
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.status.supervisor import ChildStatus, ExaminedMachine, SupervisorStatus
+from appliance.formats.volume_level import VOLUME_LEVEL
 from appliance.node import forked
-from appliance.node.child import Child
+from appliance.node.child import Child, Program
 
 SUPERVISOR_SOCKET = "supervisor-0"  # in a node's sockets folder, and in that of a local site
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0  # before a restart; doubled each time it dies young
 YOUNG_S = 10.0  # a process that lived as long has proved that it can
 HALTED_CODE = 3  # a replica that must not go on; it said why, the retry is slow
 MISTAKE_CODE = 2  # the operator's: nothing is retried before it was ever ready
+NO_PROGRAM_CODE = 127  # as shells have it: what was to run it cannot be run
 REFUSALS_MIN = 4  # exits with code 1 before it was ever ready, ...
 REFUSED_S_MIN = 10.0  # ... and since the first of them, before the node gives up: a killed
 # predecessor may take a while to let go of its files and ports
@@ -94,6 +96,7 @@ class _Kept:
     spawning: bool = False  # there may be a process already whose pid is not known here yet
     wanted: bool = True  # False: the operator has stopped it
     go: asyncio.Event = field(default_factory=asyncio.Event)  # it is wanted again
+    program: Program | None = None  # that runs it instead of its own
 
     @property
     def settled(self) -> bool:
@@ -133,6 +136,7 @@ class Supervisor:
         self._kept = [_Kept(child) for child in children]
         self._report, self._progress, self._on_ready = report, progress, on_ready
         self._strict = strict
+        self._program = resources.program()  # as of now: files may be others later
         self._machine = machine  # told as it is, to whoever asks for the status
         self._listener, self._figures = Listener(), Figures()
         self._starting = 0  # children whose pid is not known here yet
@@ -188,7 +192,14 @@ class Supervisor:
             if not kept.wanted:
                 kept.go.clear()
                 await kept.go.wait()
-            process = await self._start(kept)
+            try:
+                process = await self._start(kept)
+            except OSError as error:
+                if kept.program is None:
+                    raise
+                kept.reason = f"{kept.program.words[0]}: {error.strerror}"
+                await asyncio.sleep(self._judge(kept, NO_PROGRAM_CODE))
+                continue
             if self._stop.is_set():
                 _send(kept, signal.SIGKILL)  # it came too late to be asked
             elif not kept.wanted:
@@ -201,15 +212,13 @@ class Supervisor:
         await asyncio.Event().wait()  # until the supervisor has stopped all
 
     async def _start(self, kept: _Kept) -> Running:
-        environment = child_environment()
-        environment["NOTIFY_SOCKET"] = self._listener.address
         kept.started, kept.reason = time.monotonic(), ""
         kept.refused = {}
         kept.starts += 1
         self._starting += 1
         kept.spawning = True
         try:
-            kept.process = await _made(kept.child, environment)
+            kept.process = await _made(kept, self._listener.address)
         finally:
             self._starting -= 1
             kept.spawning = False
@@ -279,18 +288,24 @@ class Supervisor:
         return SupervisorStatus(
             process=self._figures.read(),
             pid=os.getpid(),
+            program=self._program,
+            volume_level=VOLUME_LEVEL,
             machine=self._machine,
             children=children,
         )
 
     def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
         """`{"stop": NAME}` or `{"start": NAME}`: the operator's word about one child. Nothing is
-        `done` for a name that is none of ours, nor once all are being stopped (`ending`)."""
+        `done` for a name that is none of ours, nor once all are being stopped (`ending`). With
+        `"program"`, words that start another one, and `"source"`, it is run by that one from its
+        next start on; without words by its own again."""
         if self._stop.is_set():
             return {"done": False, "ending": True}
         for verb in ("stop", "start"):
             for kept in self._kept:
                 if wish.get(verb) == kept.child.name:
+                    if "program" in wish and not _replace(kept, wish):
+                        return {"done": False, "fixed": True}
                     self._want(kept, wanted=verb == "start")
                     return {"done": True}
         return {"done": False, "names": [kept.child.name for kept in self._kept]}
@@ -419,6 +434,7 @@ def _child_status(kept: _Kept, now: float) -> ChildStatus:
         spawning=kept.spawning,
         ready=kept.ready,
         wanted=kept.wanted,
+        replaced=kept.program is not None,
         starts=kept.starts,
         halt=kept.halt,
         halt_since_ms=int(kept.halt_since * 1000),
@@ -455,12 +471,25 @@ async def supervise(supervisor: Supervisor, folder: Path, cluster: bytes) -> int
         os.close(holder)
 
 
-async def _made(child: Child, environment: dict[str, str]) -> Running:
+def _replace(kept: _Kept, wish: dict[str, Any]) -> bool:
+    """Have the program that a wish names run it; False for one that only its own can run."""
+    words = [str(word) for word in wish["program"]]
+    if not kept.child.verb:
+        return False
+    kept.program = Program(words, str(wish.get("source", ""))) if words else None
+    return True
+
+
+async def _made(kept: _Kept, notify_to: str) -> Running:
     """Start it, in a session of its own."""
+    child, program = kept.child, kept.program
+    environment = child_environment(None if program is None else program.source)
+    environment["NOTIFY_SOCKET"] = notify_to
     if child.forked is not None:
         return forked.start(child.forked, environment)
+    command = child.command if program is None else [*program.words, *child.verb]
     return await asyncio.create_subprocess_exec(
-        *child.command,
+        *command,
         env=environment,
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,

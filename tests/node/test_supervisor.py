@@ -18,6 +18,7 @@ import pytest
 from appliance.drivers.host import service
 from appliance.drivers.host.service import Listener
 from appliance.formats.status.supervisor import ChildStatus
+from appliance.node import supervisor as supervisor_module
 from appliance.node.child import Child
 from appliance.node.supervisor import REFUSALS_MIN, ROUND_S_MAX, Supervisor
 from tests.patience import HUNG_S, within
@@ -276,6 +277,61 @@ def test_a_child_that_is_stopped_and_started_while_it_is_spawned_goes_on(
         await asyncio.gather(running_, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_a_child_is_run_by_another_program_until_it_is_to_be_run_by_its_own_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TOP))
+    monkeypatch.setattr(supervisor_module, "BACKOFF_S_MAX", 0.05)
+    verb = ["-c", CHILD, str(tmp_path), "node-1"]
+    printed: list[str] = []
+
+    async def story() -> None:
+        child = Child("node-1", [sys.executable, *verb], stop_group=0, verb=verb)
+        supervisor = Supervisor([child], report=printed.append)
+        running_ = asyncio.create_task(supervisor.run())
+
+        async def started_by(**program: Any) -> ChildStatus:
+            starts = supervisor.status().children[0].starts
+            assert supervisor.on_wish({"stop": "node-1"}) == {"done": True}
+            await until_child(supervisor, lambda child: child.has_ended)
+            assert supervisor.on_wish({"start": "node-1", **program}) == {"done": True}
+            await until_child(
+                supervisor, lambda child: child.ready or bool(printed) and child.starts > starts + 2
+            )
+            return supervisor.status().children[0]
+
+        def words(child: ChildStatus) -> list[str]:
+            return psutil.Process(child.pid).cmdline()[1:]
+
+        await until_child(supervisor, lambda child: child.ready)
+        other = {"program": [sys.executable, "-B"], "source": str(TOP)}
+        seen = await started_by(**other)
+        assert seen.replaced and words(seen) == ["-B", *verb]
+        seen = await started_by()
+        assert seen.replaced and words(seen) == ["-B", *verb], "nobody has said otherwise"
+        seen = await started_by(program=["/nowhere/tigerchat"], source="")
+        assert seen.replaced and not seen.ready
+        assert "/nowhere/tigerchat: No such file or directory" in printed[0]
+        assert supervisor.on_wish({"stop": "node-1"} | {"program": []}) == {"done": True}
+        assert supervisor.on_wish({"start": "node-1"}) == {"done": True}
+        await until_child(supervisor, lambda child: child.ready)
+        seen = supervisor.status().children[0]
+        assert not seen.replaced and words(seen) == verb
+        running_.cancel()
+        await asyncio.gather(running_, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_a_child_that_is_forked_is_run_by_no_other_program(tmp_path: Path) -> None:
+    child = Child("replica-0", [sys.executable], stop_group=0)
+    wish = {"start": "replica-0", "program": ["/bin/true"]}
+    supervisor = Supervisor([child], report=print)
+    assert supervisor.on_wish(wish) == {"done": False, "fixed": True}
+    assert not supervisor.status().children[0].replaced
+    supervisor._listener.close()
 
 
 def test_a_busy_listener_loses_heartbeats_but_no_other_word(

@@ -16,20 +16,28 @@ def own_command() -> list[str]:
     """The words that start this very executable."""
     if getattr(sys, "frozen", False):
         return [sys.executable]
-    return [sys.executable, "-m", "appliance"]
+    return [sys.executable, "-P", "-m", "appliance"]  # the code is where PYTHONPATH says
 
 
-def child_environment() -> dict[str, str]:
-    """For a process started by `own_command`: it finds the same code and knows its parent."""
+def own_source() -> str:
+    """The folder that this executable imports the program from; empty for a frozen one."""
+    return "" if getattr(sys, "frozen", False) else str(Path(__file__).resolve().parents[3])
+
+
+def child_environment(source: str | None = None) -> dict[str, str]:
+    """For a process started by `own_command`: it finds the same code and knows its parent. `source`
+    is for one that runs another program: where that one's code is, empty if it is frozen."""
     environment = dict(os.environ)
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
         environment.pop(name, None)
     environment[PARENT_VARIABLE] = str(os.getpid())
-    if not getattr(sys, "frozen", False):
-        source = str(Path(__file__).resolve().parents[3])
-        paths = environment.get("PYTHONPATH", "").split(os.pathsep)
-        others = [path for path in paths if path and path != source]
-        environment["PYTHONPATH"] = os.pathsep.join([source, *others])
+    own = own_source()
+    first = own if source is None else source
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    others = [path for path in paths if path and path not in (own, first)]
+    environment["PYTHONPATH"] = os.pathsep.join([first, *others] if first else others)
+    if not environment["PYTHONPATH"]:
+        del environment["PYTHONPATH"]
     return environment
 
 

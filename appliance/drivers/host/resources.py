@@ -10,11 +10,14 @@ From source only these two are there: the rest is known or made on the spot. A f
 all of it below the folder that its bootloader names.
 """
 
+import hashlib
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from appliance import VERSION
 from appliance.base.json_text import parse_json
 
 PACKAGE = Path(__file__).resolve().parents[2]  # of the program; frozen: below the unpacked tree
@@ -66,3 +69,16 @@ def build() -> Build:
         check=False,
     )
     return Build(done.stdout.strip() if done.returncode == 0 else "", frozen=False)
+
+
+@cache
+def program() -> str:
+    """How this program calls itself where two of one version must be told apart: a frozen one by
+    the commit that it was made of, one that runs from source by what that is now."""
+    if is_frozen():
+        return f"{VERSION} (commit {build().commit})"
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*")):
+        if path.suffix != ".pyc" and path.is_file():
+            digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
+    return f"{VERSION} (source {digest.hexdigest()[:12]})"

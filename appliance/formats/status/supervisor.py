@@ -6,6 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from appliance.formats.status.part import Part
 from appliance.formats.status.status import Status
+from appliance.formats.volume_level import NOT_TOLD
 
 
 class ExaminedMachine(Part, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class ChildStatus(Part, frozen=True, kw_only=True):
     spawning: bool = False
     ready: bool
     wanted: bool = True
+    replaced: bool = False  # it is run by another program than it was begun with
     starts: int = 0
     halt: str
     halt_since_ms: int = 0
@@ -45,5 +47,7 @@ class SupervisorStatus(Status, frozen=True, kw_only=True):
     kind: ClassVar = "supervisor"
 
     pid: int = 0
+    program: str = ""  # its own, and of all that it forks; empty: of before it was told
+    volume_level: int = NOT_TOLD
     machine: ExaminedMachine | None = None  # None: compared with nothing
     children: list[ChildStatus]
