@@ -48,6 +48,7 @@ VERBS = {
     "setup": "Set up a machine that was started from an image.",
     "flash": "Write a disk image to a device and verify it.",
     "update": "Update the program of a machine from signed bundles.",
+    "upgrade": "Run a site by this program, one node after the other, while it serves.",
     "version": "Print the version.",
 }
 EXIT_REFUSED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130

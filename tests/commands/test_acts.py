@@ -23,6 +23,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.formats.federation_site import PeerSite, decode_code, encode_code
 from appliance.formats.group import Configuration
 from appliance.formats.site import load_site
+from appliance.node import keeping
 from appliance.roles.operator import federation, revoking, sharing
 from tests.commands.conftest import Tigerchat
 from tests.patience import HUNG_S
@@ -37,6 +38,7 @@ ACTS = {
     "node kill": "node-1 --local FOLDER",
     "node drain": "node-1 --local FOLDER",
     "node start": "node-1 --local FOLDER",
+    "upgrade": "--local FOLDER",
     "ship now": "--local FOLDER",
     "ship re-ship": "--shard 0 --local FOLDER",
     "member add": "node-1 --node-folder NODE",
@@ -212,8 +214,10 @@ EDGE = "node-1/sockets/edge-0"
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STOP_S", "START_S", "ANSWER_S"):
-        monkeypatch.setattr(node_verbs, name, 0.3)
+    monkeypatch.setattr(node_verbs, "START_S", 0.3)
+    monkeypatch.setattr(node_verbs, "STOP_S", 0.3)
+    for name in ("STOP_S", "ANSWER_S"):
+        monkeypatch.setattr(keeping, name, 0.3)
     monkeypatch.setattr(federation, "ANSWER_S", 0.3)
 
 

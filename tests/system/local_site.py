@@ -192,7 +192,7 @@ class LocalSite:
         words += ["--farm" if self.farm else "--no-farm"]
         for node, device in enumerate(self.devices):
             words += ["--device", f"node-{node}/shard-0={device}"]
-        done = run("format", "--local", str(self.folder), *words)
+        done = self._format("format", "--local", str(self.folder), *words)
         assert done.returncode == 0, done.stderr
         self.configure(**self.settings)
         self._settle()
@@ -209,7 +209,10 @@ class LocalSite:
         self.stop()
         self.log.close()
 
-    # --- what a site with a network of its own does otherwise
+    # --- what a site with a network or a program of its own does otherwise
+
+    def _format(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return run(*words)
 
     def _settle(self) -> None:
         """Change the files of the site before it is started for the first time."""
