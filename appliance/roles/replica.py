@@ -463,6 +463,9 @@ class ReplicaRole:
 
     def on_closed(self, connection: Connection) -> None:
         """Clients of a lost connection are forgotten when they are answered in vain."""
+        if connection.version is not None and connection.node is not None:
+            name = self._node.site.nodes[connection.node].name
+            self._suspicions.of_version(name, connection.version, clock.monotonic_ns())
 
     def _remember(self, client: bytes, connection: Connection) -> None:
         clients = self._clients
@@ -545,6 +548,7 @@ class ReplicaRole:
             sent=_by_name(self._sent),
             dropped=dict(self._drops),
             suspicious=self._suspicions.recent(),
+            other_versions=self._suspicions.versions(),
             connection_events=dict(self._counters),
             local_events=dict(self._counters_local),
             marks=dict(self._marks),

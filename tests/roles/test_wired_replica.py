@@ -163,14 +163,17 @@ class Liar:
         return self.signer.frame(make(COMMIT, cluster=self.cluster, shard=0, view=0), b"")
 
 
-async def alarms(watch: Watch) -> list[Alarm]:
-    """What a console shows of senders that lied."""
+async def alarms(watch: Watch, name: str) -> list[Alarm]:
+    """What a console shows under that name."""
     await watch.poll_beside()
-    return [alarm for alarm in watch.console.alarms() if alarm.name == "suspicious"]
+    return [alarm for alarm in watch.console.alarms() if alarm.name == name]
 
 
 def lied(
-    site: WiredSite, send: Callable[[Liar], int], dropped: Callable[[ReplicaStatus], int]
+    site: WiredSite,
+    send: Callable[[Liar], int],
+    dropped: Callable[[ReplicaStatus], int],
+    name: str = "suspicious",
 ) -> tuple[ReplicaStatus, list[Alarm]]:
     """Status of replica 0 and alarms of its console, once what node 1 sent has been dropped, and a
     second has passed."""
@@ -190,13 +193,13 @@ def lied(
         liar = Liar(site, node=1, target=0)
         liar.link.start()
         await until(lambda: liar.link.connected)
-        assert not await alarms(watch)
+        assert not await alarms(watch, name)
         count = send(liar)
         await until(lambda: dropped(role.status()) == count)
         due_s = role._beat._due_s
         await until(lambda: role._beat._due_s != due_s)
         last.append(role.status())
-        found.extend(await alarms(watch))
+        found.extend(await alarms(watch, name))
         await liar.link.close()
 
     site.run(story)
@@ -233,3 +236,24 @@ def test_who_says_what_no_member_says_is_an_alarm_of_the_console(make_site: Make
     assert status.suspicious == {"node-1": {"impossible_view": 3}}
     (alarm,) = found
     assert alarm.text == "node-1: impossible_view 3"
+
+
+@pytest.mark.parametrize(
+    ("version", "who"), [(0, "its program is too old"), (2, "the program here is too old")]
+)
+def test_a_node_of_another_version_is_an_alarm_of_the_console_and_no_liar(
+    make_site: MakeSite, version: int, who: str
+) -> None:
+    def send(liar: Liar) -> int:
+        frame = bytearray(liar.frame())
+        frame[4:6] = version.to_bytes(2, "little")
+        assert liar.link.send(bytes(frame))
+        return 1
+
+    told = lied(make_site(2), send, lambda told: told.dropped.get("version", 0), "member_refused")
+    status, found = told
+    assert status.dropped == {"version": 1} and not status.suspicious
+    assert not {name for name in status.received if not name.startswith("local_")}
+    (alarm,) = found
+    assert alarm.text.startswith(f"node-1 speaks version {version} of the protocol between nodes")
+    assert who in alarm.text and "upgrade it" in alarm.text

@@ -7,7 +7,8 @@ replica_halted  bad    a replica stopped itself because going on could lose data
 edge_down       bad    an edge on this machine does not answer
 role_stuck      bad    the beat of a process on this machine stands
 suspicious      bad    a node sends messages that no honest peer sends
-member_refused  bad    a member has forgotten what it promised, or holds another state
+member_refused  bad    a member has forgotten what it promised, holds another state, or speaks
+                       another version
 not_normal      warn   a replica changes views or recovers
 peer_down       warn   a replica hears nothing from another one
 sync            warn   a replica adopts the state of a peer

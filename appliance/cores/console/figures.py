@@ -170,7 +170,12 @@ def replica_of(status: ReplicaStatus) -> Replica:
         rss=status.process.rss,
         stale_ms=status.stale_ms,
         clocks=_clocks(status.clock),
-        refused="; ".join(status.refused.values()),
+        refused="; ".join(
+            [
+                *status.refused.values(),
+                *(f"{name} {why}" for name, why in status.other_versions.items()),
+            ]
+        ),
         suspicious="; ".join(
             f"{name}: " + ", ".join(f"{why} {count}" for why, count in sorted(of.items()))
             for name, of in sorted(status.suspicious.items())

@@ -49,9 +49,9 @@ _DELAY_STEP_MS = 500
 _REASONS = {400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
 
 
-def path_of(farm: str) -> str:
+def path_of(farm: str, version: str = VERSION) -> str:
     """The request target of a farm's login."""
-    return f"/GarlicFarm/{farm}/{VERSION}/websocket"
+    return f"/GarlicFarm/{farm}/{version}/websocket"
 
 
 @dataclass(slots=True, frozen=True)
@@ -144,7 +144,8 @@ class ServerLogin:
                 return self._invitation(gate, request, now_ms)
             gate = None
         if gate is None or request.method != METHOD:
-            return Verdict(_refusal(404), "path_unknown")
+            other = gate is None and self._is_of_another_version(target)
+            return Verdict(_refusal(404), "version_unknown" if other else "path_unknown")
         value = request.fields.one("authorization")
         if value is None:
             return Verdict(self._challenge(gate, now_ms, stale=False), "challenged")
@@ -152,6 +153,18 @@ class ServerLogin:
         if isinstance(authorization, str):
             return self._refused(gate, authorization, now_ms)
         return self._proof(gate, request, target, authorization, now_ms)
+
+    def _is_of_another_version(self, target: str) -> bool:
+        """Whether a farm of ours is meant, by a program that speaks another version: it is told no
+        more than a scan, and is counted under a name of its own."""
+        empty, *parts = target.split("/")
+        if empty or len(parts) != 4:
+            return False
+        _, farm, version, _ = parts
+        is_number = version.isascii() and version.isdigit() and not version.startswith("0")
+        return (
+            is_number and path_of(farm) in self._doorway.gates and target == path_of(farm, version)
+        )
 
     def _invitation(self, gate: Gate, request: RequestHead, now_ms: int) -> Verdict:
         judged = judge_join(gate.farm, gate.invitations, request, now_ms)

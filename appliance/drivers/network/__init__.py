@@ -23,10 +23,10 @@ frames.
 
 **Checks on receipt**, in this order; the first that fails drops the message and counts its name:
 
-    length  magic  version  cluster  shard  command
+    magic  version  length  cluster  shard  command
     sender  checksum  signature  nonce  body_digest  header_digest
 
-After a wrong length, magic or version the stream cannot be followed and the connection is closed;
+After a wrong magic, version or length the stream cannot be followed and the connection is closed;
 otherwise it goes on. Within a node checksum, signature and nonce are skipped: the kernel says who
 speaks.
 

@@ -112,10 +112,10 @@ class Checks:
             _FIELDS.unpack_from(head)
         )
         sender = self._senders.get(sender_id)
-        if body_size != len(body) or body_size > self._body_size_max:
-            return self._drop("length")
         if magic != MAGIC or version != VERSION:
             return self._drop("magic" if magic != MAGIC else "version")
+        if body_size != len(body) or body_size > self._body_size_max:
+            return self._drop("length")
         if cluster != self._cluster:
             return self._drop("cluster")
         if shard != self._shard:

@@ -22,16 +22,18 @@ class FrameReader:
     """Finds the frames of one stream in whatever pieces it arrives.
 
     The buffer starts small and grows to one frame of the largest size plus what one read may add;
-    an announced size is checked before memory is given. Bodies are copied out once, so that they
+    an announced size is checked before memory is given, and the version before that: what another
+    one calls a size nobody knows. Bodies are copied out once, so that they
     may live as long as anybody wants.
     """
 
-    __slots__ = ("_on_frame", "_size_max", "_view", "_start", "_end")
+    __slots__ = ("_on_frame", "_size_max", "_view", "_start", "_end", "version")
 
     def __init__(self, message_size_max: int, on_frame: OnFrame) -> None:
         self._on_frame, self._size_max = on_frame, message_size_max
         self._view = memoryview(bytearray(_CAPACITY))
         self._start = self._end = 0  # what has arrived and is not parsed
+        self.version = VERSION  # another one's, once that has ended the stream
 
     def release(self) -> None:
         """The stream has ended: give the memory back now, not when cycles are collected."""
@@ -51,11 +53,14 @@ class FrameReader:
         start, end, view = self._start, self._end, self._view
         needed = HEADER_SIZE
         while end - start >= HEADER_SIZE:
+            if view[start : start + 6] != _PREFIX:
+                if view[start : start + 4] != _PREFIX[:4]:
+                    return "magic"
+                self.version = int.from_bytes(view[start + 4 : start + 6], "little")
+                return "version"
             body_size = int.from_bytes(view[start + 68 : start + 72], "little")
             if body_size > self._size_max - HEADER_SIZE:
                 return "length"
-            if view[start : start + 6] != _PREFIX:
-                return "magic" if view[start : start + 4] != _PREFIX[:4] else "version"
             needed = HEADER_SIZE + body_size + SIGNATURE_SIZE
             if end - start < needed:
                 break

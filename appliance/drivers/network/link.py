@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._made = False  # whether there is a transport
         self.node: int | None = None  # the peer's node index, once TLS has shown it
         self.address = ""  # of who came to us, as far as it shares a cap
+        self.version: int | None = None  # of a peer that was turned away for it
         self.counters = counters
         self._owner, self._secured, self._size_max = owner, secured, message_size_max
         self._checks: Checks | None = None
@@ -235,7 +236,9 @@ class Connection(asyncio.BufferedProtocol):
         if wrong:
             assert self._checks is not None
             self._checks.drops[wrong] += 1
-            self.abort("broken_stream")
+            if wrong == "version":
+                self.version = self._reader.version
+            self.abort("broken_stream" if self.version is None else "version")
 
     def _on_frame(self, head: bytes, body: bytes, signature: bytes) -> None:
         if self.state != OPEN:

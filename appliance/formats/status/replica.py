@@ -189,6 +189,7 @@ class ReplicaStatus(MemberState, frozen=True, kw_only=True):
     sent: dict[str, int] = {}
     dropped: dict[str, int] = {}
     suspicious: dict[str, dict[str, int]] = {}  # by the name of the node
+    other_versions: dict[str, str] = {}  # nodes that were turned away for theirs, and why
     connection_events: dict[str, int] = {}
     local_events: dict[str, int] = {}
     marks: dict[str, int] = {}

@@ -75,6 +75,9 @@ def test_each_alarm_has_its_cause() -> None:
         "DISK_FULL: no space",
     )
     assert one(refused={"ab": "life 7"}) == [("member_refused", "bad", "life 7")]
+    assert one(other_versions={"node-2": "speaks version 9"}) == [
+        ("member_refused", "bad", "node-2 speaks version 9")
+    ]
     assert one(suspicious={"node-2": {"nonce": 2, "signature": 1}}) == [
         ("suspicious", "bad", "node-2: nonce 2, signature 1")
     ]

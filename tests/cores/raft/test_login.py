@@ -264,7 +264,6 @@ def test_what_is_wrong_in_a_proof_is_refused_and_counted_by_name(
 NEAR_MISSES = [
     *(
         "/GarlicFarm/farm/1/websocket/",
-        "/GarlicFarm/farm/2/websocket",
         "/GarlicFarm/Farm/1/websocket",
     ),
     *("/garlicfarm/farm/1/websocket", "/GarlicFarm/farm2/1/websocket", "/", "*"),
@@ -284,6 +283,15 @@ def test_every_near_miss_of_the_path_gets_the_same_404(doors: Doors, target: str
     miss = doors.ask(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert miss.reason == "path_unknown"
     assert miss.reply == b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("version", ["2", "17"])
+def test_another_version_gets_the_same_404_and_is_counted_by_its_name(
+    doors: Doors, version: str
+) -> None:
+    miss = doors.ask(f"GET {path_of('farm', version)} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    assert miss.reply == b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    assert miss.reason == "version_unknown" and doors.doorway.counts == {"version_unknown": 1}
 
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "CONNECT"])

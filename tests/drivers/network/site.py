@@ -100,6 +100,7 @@ class Recorder:
         self.batches = 0
         self.open: list[Connection] = []
         self.closed: list[str] = []
+        self.versions: list[int] = []  # of peers that were turned away for theirs
         self.drops: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
         self._changed = asyncio.Event()
@@ -127,6 +128,8 @@ class Recorder:
 
     def on_closed(self, connection: Connection) -> None:
         self.closed.append(connection.reason)
+        if connection.version is not None:
+            self.versions.append(connection.version)
         if connection in self.open:
             self.open.remove(connection)
         self._changed.set()

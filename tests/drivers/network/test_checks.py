@@ -114,7 +114,7 @@ def _header_digest(forged: Forged) -> None:
 
 # By the names under which they are counted, in the order in which they are looked for.
 SPOIL: dict[str, Callable[[Forged], None]] = {
-    "length": _length, "magic": _magic, "version": _version, "cluster": _cluster, "shard": _shard,
+    "magic": _magic, "version": _version, "length": _length, "cluster": _cluster, "shard": _shard,
     "command": _command, "sender": _sender, "checksum": _checksum, "signature": _signature,
     "nonce": _nonce, "body_digest": _body_digest, "header_digest": _header_digest,
 }  # fmt: skip

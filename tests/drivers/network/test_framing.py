@@ -70,7 +70,7 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
 def test_memory_is_bounded_by_one_frame_whatever_is_announced() -> None:
     stream = Stream()
     before = len(stream.reader.space())
-    lie = bytearray(HEADER_SIZE)
+    lie = bytearray(frame(1, b"", Signer(sender=0, key=None))[:HEADER_SIZE])
     lie[68:72] = (1 << 31).to_bytes(4, "little")
     assert stream.feed(bytes(lie), HEADER_SIZE) == "length"
     assert len(stream.reader.space()) <= before
@@ -86,6 +86,16 @@ def test_a_stream_of_something_else_is_named(at: int, name: str) -> None:
     data = bytearray(frame(1, b"", Signer(sender=0, key=None)))
     data[at] ^= 1
     assert Stream().feed(bytes(data), 64) == name
+
+
+@given(version=st.integers(2, 0xFFFF), rest=st.binary(min_size=HEADER_SIZE, max_size=HEADER_SIZE))
+def test_another_version_is_named_whatever_it_calls_a_size(version: int, rest: bytes) -> None:
+    data = bytearray(rest)
+    data[:4] = frame(1, b"", Signer(sender=0, key=None))[:4]
+    data[4:6] = version.to_bytes(2, "little")
+    stream = Stream()
+    assert stream.feed(bytes(data), HEADER_SIZE) == "version"
+    assert stream.reader.version == version
 
 
 def test_a_broadcast_is_signed_over_its_header_as_sent() -> None:

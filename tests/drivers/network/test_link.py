@@ -306,6 +306,32 @@ def test_a_broken_stream_is_closed_and_counted(nodes: list[TestNode]) -> None:
     run(story)
 
 
+@pytest.mark.parametrize("version", [0, 3], ids=["too old", "too new"])
+@pytest.mark.parametrize("who_dialled", [True, False], ids=["dials", "is dialled"])
+def test_a_peer_of_another_version_is_turned_away_and_its_version_told(
+    nodes: list[TestNode], version: int, who_dialled: bool
+) -> None:
+    """Its frames are whole and signed, over a handshake that is in order."""
+
+    async def story() -> None:
+        server, client = Recorder(nodes), Recorder(nodes)
+        listener = await server.listen(nodes[0].server(nodes))
+        link = client.link(nodes[1].client(nodes, nodes[0]), listener.port)
+        await client.until(lambda r: len(r.open) == 1)
+        await server.until(lambda r: len(r.open) == 1)
+        frame = bytearray(nodes[1 if who_dialled else 0].signer().frame(*message(1)))
+        frame[4:6] = version.to_bytes(2, "little")
+        hearer = server if who_dialled else client
+        assert link.send(bytes(frame)) if who_dialled else server.open[0].send(bytes(frame))
+        await hearer.until(lambda r: "version" in r.closed)
+        assert hearer.drops == {"version": 1} and not hearer.messages
+        assert hearer.counters["closed_version"] == 1 and hearer.versions == [version]
+        await link.close()
+        await listener.close()
+
+    run(story)
+
+
 def test_a_message_received_while_closing_is_not_delivered(nodes: list[TestNode]) -> None:
     async def story() -> None:
         class Closing(Recorder):

@@ -268,7 +268,7 @@ def test_garbage_closes_the_connection_and_nothing_else(path: Path) -> None:
         await pair.edge.until(lambda: link.connected)
         _, writer = await asyncio.open_unix_connection(str(path))
         writer.write(b"\x17" * 4096)
-        await pair.replica.until(lambda: pair.replica.drops["length"] == 1)
+        await pair.replica.until(lambda: pair.replica.drops["magic"] == 1)
         assert pair.replica.counters["closed_broken_stream"] == 1
         writer.close()
         assert link.connected
