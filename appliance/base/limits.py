@@ -247,6 +247,8 @@ FEDERATION_SITES_MAX = 32  # other sites that one site knows
 INVITATION_SIZE_MAX = 256 * KIB  # letters of a code that invites to a site or a room
 FEDERATED_APPEND_MAX = 256  # messages of other sites in one request to the log
 FEDERATED_DUE_MAX = 1_000  # of one room, that wait for the log; then links of streams wait too
+# records after which a process is told of commits though none of them crosses to other sites
+LOCAL_COMMITTED_RECORDS = 4096
 FEDERATED_READ_MAX = 256  # records that a carrying node takes together from its site's log
 LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
 LINK_DATAGRAM_SIZE_MAX = 1100  # bytes of a frame that goes as a datagram; larger: the stream

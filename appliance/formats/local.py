@@ -14,6 +14,10 @@
 |                  |                |                 | wish, which it grants if it takes such   |
 | LOCAL_OBJECTS    | LOCAL_OBJECTS  | LOCAL_OBJECTS   | the objects: bodies are JSON objects     |
 
+Records that cross to other sites are those of rooms that these share, and what says so. `aux` of
+LOCAL_COMMITTED is the newest of them, or one behind it. Who asks for it by CROSSING in `aux` of
+LOCAL_ATTACH hears of commits when there is such a record, and from time to time.
+
 The number stands in the header's `commit_num`. A process of an earlier version answers with 0
 what it is asked.
 """
@@ -34,6 +38,7 @@ from appliance.formats.envelope import Header, make
 ) = range(0x40, 0x48)
 
 UNASKED = 0  # the number of what is told
+CROSSING = 1
 _NUMBER_MAX = (1 << 64) - 1
 
 T = TypeVar("T")
@@ -68,9 +73,11 @@ def answer(asked: Header, command: int, *, op: int = 0, body: bytes = b"") -> He
     )
 
 
-def told(command: int, *, cluster: bytes, shard: int, op: int = 0, body: bytes = b"") -> Header:
+def told(
+    command: int, *, cluster: bytes, shard: int, op: int = 0, aux: int = 0, body: bytes = b""
+) -> Header:
     """The header of what is said unasked."""
-    return make(command, cluster=cluster, shard=shard, op=op, body=body)
+    return make(command, cluster=cluster, shard=shard, op=op, aux=aux, body=body)
 
 
 def number_of(header: Header) -> int:

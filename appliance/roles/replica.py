@@ -384,7 +384,7 @@ class ReplicaRole:
                 return
         if self._published != self._announced:
             self._announced = self._published
-            self._local.committed(self._published)
+            self._local.committed(self._published, self._rooms.crossing_log_seq)
 
     def _frame(self, header: Any, body: Any, route: int = 0) -> bytes | memoryview:
         signer = self._signer

@@ -3,13 +3,15 @@
 write while one is away     records of a room, at the other
 it comes back               seconds until its log has all of them, its start included
 bytes                       that a message of another site takes, in the log and in the channel
-rate of other rooms         with the federation running and without it, alternating
+rate of other rooms         with the federation running and standing still, by turns
 """
 
 import asyncio
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -31,9 +33,9 @@ MISSED, MISSED_QUICK = 10_000, 300
 IN_FLIGHT = 512
 CAUGHT_UP_S_MAX = 10.0
 STORED_RATIO_MAX = 2.0  # the record of the log included
-ROUNDS, ROUND_S = 9, 3
+ROUNDS, ROUND_S = 40, 1.0
 RATE_RATIO_MIN = 0.95
-_LOOK_S = 0.05
+_LOOK_S, _SETTLE_S = 0.05, 0.2
 
 Say = Callable[[str], None]
 
@@ -57,7 +59,7 @@ def measure(
     ratio = (RECORD_SIZE + stored(there) / count) / RECORD_SIZE
     note("bytes stored of a message of another site", round(ratio, 2), "times its record",
          ratio <= STORED_RATIO_MAX, f"at most {STORED_RATIO_MAX:g}")  # fmt: skip
-    ratio = rate_beside(here, 1 if quick else ROUNDS, 1 if quick else ROUND_S, say)
+    ratio = rate_beside(here, 1 if quick else ROUNDS, ROUND_S, say)
     note("messages/s of rooms that are not shared", round(ratio, 3), "times without federation",
          ratio >= RATE_RATIO_MIN, f"at least {RATE_RATIO_MIN}")  # fmt: skip
     return rows
@@ -140,19 +142,43 @@ def stored(site: FederatedSite) -> int:
         store.close()
 
 
-def rate_beside(site: FederatedSite, rounds: int, seconds: int, say: Say) -> float:
-    """Acknowledged messages a second in rooms that nobody shares, while the federation runs and
-    while it does not: the median of the ratios of neighbouring rounds."""
-    ratios = []
-    for number in range(rounds):
-        rates = {}
-        for runs in (True, False) if number % 2 else (False, True):
-            if not runs:
-                site.end_role(0, "federation")
-            rates[runs] = load(site, seconds)["per_s"]
-            if not runs:
-                site.start_role(0, "federation")
-                wait_until(lambda: room_of(site) is not None, 60, "it carries the room again")
-        say(f"rooms that are not shared: {rates[True]:.0f}/s beside {rates[False]:.0f} without")
-        ratios.append(rates[True] / rates[False])
+def rate_beside(site: FederatedSite, rounds: int, seconds: float, say: Say) -> float:
+    """Records a second of rooms that nobody shares, while the federation runs, by those while it
+    stands still; by turns under one load, as no two loads are alike: the median of the ratios.
+    """
+    running: list[float] = []
+    still: list[float] = []
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load, site, round(2 * rounds * (seconds + _SETTLE_S)) + 5)
+        began = log_seq(site)
+        wait_until(lambda: log_seq(site) > began + 1_000, 60, "it is loaded")
+        for number in range(rounds):
+            for runs in (True, False) if number % 2 else (False, True):
+                with nullcontext() if runs else standing_still(site):
+                    (running if runs else still).append(rate(site, seconds))
+        assert not loading.done(), "measured beside nothing"
+        loading.result()
+    ratios = [with_it / without for with_it, without in zip(running, still, strict=True)]
+    say(
+        f"rooms that are not shared: {statistics.median(running):.0f}/s beside "
+        f"{statistics.median(still):.0f} without, quartiles of {rounds} ratios "
+        f"{' '.join(f'{found:.3f}' for found in quartiles(ratios))}"
+    )
     return statistics.median(ratios)
+
+
+def quartiles(ratios: list[float]) -> list[float]:
+    return statistics.quantiles(ratios) if len(ratios) > 1 else ratios
+
+
+def standing_still(site: FederatedSite) -> AbstractContextManager[None]:
+    """Its federation is stopped where it stands."""
+    return site.standing_still(site.processes(role="federation"))
+
+
+def rate(site: FederatedSite, seconds: float) -> float:
+    """Records a second that the site's log takes."""
+    time.sleep(_SETTLE_S)
+    count, began = log_seq(site), time.perf_counter()
+    time.sleep(seconds)
+    return (log_seq(site) - count) / (time.perf_counter() - began)

@@ -16,8 +16,8 @@ def test_an_answer_bears_the_number_of_its_question_and_what_is_told_none() -> N
     answer = local.answer(read, local.LOCAL_ROOMS, op=11, body=b"rows")
     assert (answer.command, answer.op, answer.aux) == (local.LOCAL_ROOMS, 11, 9)
     assert (answer.cluster, answer.shard, local.number_of(answer)) == (CLUSTER, 3, 7)
-    told = local.told(local.LOCAL_COMMITTED, cluster=CLUSTER, shard=3, op=12)
-    assert (told.op, local.number_of(told)) == (12, local.UNASKED)
+    told = local.told(local.LOCAL_COMMITTED, cluster=CLUSTER, shard=3, op=12, aux=9)
+    assert (told.op, told.aux, local.number_of(told)) == (12, 9, local.UNASKED)
 
 
 def test_none_of_its_commands_is_one_between_nodes() -> None:

@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Sequence
 
+import numpy as np
+
 from appliance.base.errors import FormatError
 from appliance.base.layout import offset_of
 from appliance.base.limits import SHARING_SITES_MAX
@@ -33,12 +35,14 @@ class RoomTable:
     """Rows of rooms.
 
     Invariants: row 0 is the shard's room; each row below the high water is indexed under its id; a
-    room other than the shard's has at least the record that created it.
+    room other than the shard's has at least the record that created it; `shared` has each row whose
+    room is shared with other sites.
     """
 
     def __init__(self, geometry: Geometry) -> None:
         self.table = Table(ROOM_ROW, geometry.rooms_max, geometry.table_chunk_size)
         self.row_of: dict[bytes, int] = {}
+        self.shared: set[int] = set()
         self._memory = self.table.memory
         self.create(SHARD_ROOM_ID)
 
@@ -46,6 +50,7 @@ class RoomTable:
         """Back to the shard's room alone."""
         self.table.clear()
         self.row_of.clear()
+        self.shared.clear()
         self.create(SHARD_ROOM_ID)
 
     def load(self, chunks: list[bytes], row_high_water: int) -> None:
@@ -59,6 +64,9 @@ class RoomTable:
                 raise FormatError(f"rooms: row {row} is a second row of {room_id.hex()}")
         if self.row_of.get(SHARD_ROOM_ID) != SHARD_ROOM_ROW:
             raise FormatError("rooms: row 0 is not the shard's room")
+        shape, strides = (row_high_water, SHARING_SITES_MAX), (ROOM_ROW_SIZE, 4)
+        sites = np.ndarray(shape, "<u4", self._memory, _SITES_START, strides)
+        self.shared = set(np.flatnonzero(sites.any(axis=1)).tolist())
 
     def create(self, room_id: bytes) -> int:
         """The row of a new room without records."""
@@ -102,6 +110,10 @@ class RoomTable:
         _POLICY.pack_into(
             self._memory, row * ROOM_ROW_SIZE + _POLICY_START, log_seq, created_log_seq, bits
         )
+        if any(sites):
+            self.shared.add(row)
+        else:
+            self.shared.discard(row)
         self.table.touch(row)
 
     def sealed(self, room_id: bytes) -> int:

@@ -78,6 +78,7 @@ class Rooms:
         self._retention = Retention(geometry, segments_max)
         self._shipping = Shipping(self._retention)
         self._carrying = Carrying()
+        self._crossing = 0
         self._segment = OpenSegment(geometry=geometry, cluster=cluster, shard=shard, ring=ring)
         self._judge = Judge(
             geometry,
@@ -98,6 +99,12 @@ class Rooms:
     def ahead_us(self) -> int:
         """The time of prepares less that of records, since the clock was last corrected."""
         return self._shipping.ahead_us
+
+    @property
+    def crossing_log_seq(self) -> int:
+        """Behind this record none is of a room that other sites share, and none creates a room,
+        says who shares it or claims to carry such rooms: perhaps none before it does either."""
+        return self._crossing
 
     # --- before a prepare, on the primary
 
@@ -204,6 +211,8 @@ class Rooms:
         """Rooms go on behind what `op` gave them."""
         for room_row, (digest, seq) in heads.items():
             self._rooms.advance(room_row, digest, seq, op)
+        if not self._rooms.shared.isdisjoint(heads):
+            self._crossing = self._segment.log_seq
 
     def _begin(self, operation: int, timestamp: int, body: memoryview) -> int:
         """The time that records of this prepare bear, unless it corrects the clock: whether it
@@ -226,10 +235,12 @@ class Rooms:
             record[BODY : BODY + int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")]
         )
         if kind == KIND_ROOM_CREATE:
+            self._crossing = log_seq
             self._rooms.set_policy(room_row, log_seq, log_seq, 0)
         elif kind == KIND_ROOM_POLICY:
             policy = event.decode_policy(body)
             assert policy is not None
+            self._crossing = log_seq
             created = self._rooms.created_log_seq(room_row)
             sites = site_words(policy.sharing.sites) if policy.sharing is not None else ()
             self._rooms.set_policy(room_row, log_seq, created, policy.bits, sites)
@@ -243,6 +254,7 @@ class Rooms:
             shipped = event.decode_shipped(body)
             assert shipped is not None
             if shipped.action == event.CARRY_CLAIM:
+                self._crossing = log_seq
                 self._carrying.claim(shipped)
             else:
                 self._shipping.take(shipped)
@@ -319,6 +331,7 @@ class Rooms:
         self._shipping.ahead_us = manifest.ahead_us
         self._segment.resume(log_seq=manifest.log_seq, newest_id=manifest.newest_segment_id)
         restore.open_segment(self._geometry, manifest, leaves, self._segment, self._rooms)
+        self._crossing = manifest.log_seq
 
     def reset(self) -> None:
         """Back to the empty state."""
@@ -329,6 +342,7 @@ class Rooms:
         self._carrying.state = CarryingState()
         self._shipping.ahead_us = 0
         self._segment.clear()
+        self._crossing = 0
 
     # --- reading
 

@@ -5,6 +5,7 @@ a sealed segment is checked at each reading against what its leaf promises; what
 in `broken`, for the replica to mend.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +66,8 @@ class Source:
     def __init__(self, geometry: Geometry, ring: memoryview, segments: Segments) -> None:
         self.geometry = geometry
         self.log_seq = 0
+        # behind it none crosses to other sites, as far as `log_seq`; 0: the replica has not told
+        self.crossing = 0
         self.oldest_segment = 0  # that the replica has told of; older ones may be gone
         self._ring = RingView(ring, geometry)
         self._segments = VerifiedSegments(segments, geometry, leaves_kept=1)
@@ -73,19 +76,44 @@ class Source:
 
     def records(self, first_log_seq: int, last_log_seq: int) -> bytes:
         """The records of a range that lies in one segment. Raises NotHere."""
-        assert 1 <= first_log_seq <= last_log_seq <= self.log_seq
-        number = number_of(self.geometry, first_log_seq)
-        assert number == number_of(self.geometry, last_log_seq)
-        slot, count = slot_of(self.geometry, first_log_seq), last_log_seq - first_log_seq + 1
+        number, slot, count = self._span(first_log_seq, last_log_seq)
         raw = self._ring.records(number, slot, count)
         if raw is None:
             raw = self._sealed(number, slot, count)
         elif not all(sealed(raw, at) for at in range(0, len(raw), RECORD_SIZE)):
-            raise NotHere(f"records {first_log_seq} to {last_log_seq}: a CRC is wrong in the ring")
-        found = np.frombuffer(raw, RECORD)["log_seq"]
-        if not (found == np.arange(first_log_seq, last_log_seq + 1, dtype=np.uint64)).all():
-            raise NotHere(f"records {first_log_seq} to {last_log_seq}: others lie in their place")
+            raise _wrong(first_log_seq, last_log_seq)
+        _check_order(np.frombuffer(raw, RECORD)["log_seq"], first_log_seq, last_log_seq)
         return raw
+
+    def picked(
+        self, first_log_seq: int, last_log_seq: int, pick: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """Those records of such a range, RECORD each, for which `pick` has True. Raises NotHere.
+
+        In the ring `pick` sees them as they lie there, and what it leaves is neither copied nor
+        checked by its CRC, which does not cover the room and the kind of a record anyway.
+        """
+        number, slot, count = self._span(first_log_seq, last_log_seq)
+        seen, found = self._ring.view(number, slot, count), None
+        if seen is not None:
+            rows = np.frombuffer(seen, RECORD)
+            order, found = rows["log_seq"].copy(), rows[pick(rows)]
+        if found is None or self._ring.record_count(number) is None:  # or overwritten meanwhile
+            rows = np.frombuffer(self._sealed(number, slot, count), RECORD)
+            order, found = rows["log_seq"], rows[pick(rows)]
+        else:
+            raw = memoryview(found.view(np.uint8))
+            if not all(sealed(raw, at) for at in range(0, len(raw), RECORD_SIZE)):
+                raise _wrong(first_log_seq, last_log_seq)
+        _check_order(order, first_log_seq, last_log_seq)
+        return found
+
+    def _span(self, first_log_seq: int, last_log_seq: int) -> tuple[int, int, int]:
+        """(segment, slot in it, how many) of a range."""
+        assert 1 <= first_log_seq <= last_log_seq <= self.log_seq
+        number = number_of(self.geometry, first_log_seq)
+        assert number == number_of(self.geometry, last_log_seq)
+        return number, slot_of(self.geometry, first_log_seq), last_log_seq - first_log_seq + 1
 
     def keeps(self, log_seq: int) -> bool:
         """Whether the shard has not dropped the record."""
@@ -232,3 +260,12 @@ class Source:
             for slot, raw in zip(slots, raws, strict=True)
             if int.from_bytes(raw[FLAGS : FLAGS + 4], "little") == kind
         ]
+
+
+def _check_order(found: np.ndarray, first: int, last: int) -> None:
+    if not (found == np.arange(first, last + 1, dtype=np.uint64)).all():
+        raise NotHere(f"records {first} to {last}: others lie in their place")
+
+
+def _wrong(first: int, last: int) -> NotHere:
+    return NotHere(f"records {first} to {last}: a CRC is wrong in the ring")

@@ -6,7 +6,8 @@ console (`formats/local.py` has all questions and answers).
       │ ◀─ LOCAL_ATTACHED + ring's memfd  │   body: JSON of facts; the descriptor rides on the
       │                                   │   frame's first byte
       │ ◀─ LOCAL_COMMITTED ────────────── │   op = newest committed log_seq, once per turn of the
-      │                                   │   replica's loop
+      │                                   │   replica's loop; to who wants to hear of what crosses
+      │                                   │   to other sites, only then and after 4096 others
       │ ── REQUEST, PING_CLIENT ────────▶ │   as a client, sender 255
       │ ── LOCAL_READ_ROOMS, _STATUS ───▶ │
       │ ◀─ LOCAL_STATUS ───────────────── │   also unasked, when readers must hear of it
@@ -34,6 +35,7 @@ from appliance.base.limits import (
     DIAL_BACKOFF_MS_MAX,
     DIAL_BACKOFF_MS_MIN,
     HANDSHAKE_MS_MAX,
+    LOCAL_COMMITTED_RECORDS,
 )
 from appliance.base.prng import Prng
 from appliance.base.signature import SIGNATURE_SIZE
@@ -52,6 +54,7 @@ from appliance.formats.envelope import (
 )
 from appliance.formats.geometry import HEADER_SIZE
 from appliance.formats.local import (
+    CROSSING,
     LOCAL_ATTACH,
     LOCAL_ATTACHED,
     LOCAL_BROKEN,
@@ -120,6 +123,8 @@ class LocalServer:
         self._counters, self._drops = counters, drops
         self.signer = Signer(sender=sender, key=None)
         self._attached: list[Connection] = []
+        self._seldom: set[Connection] = set()  # of them, those who wait for what crosses
+        self._told_all = 0  # the newest record of which all who are attached were told
         self._connections: list[Connection] = []
         self._server: asyncio.Server | None = None
         self._path = Path()
@@ -138,15 +143,27 @@ class LocalServer:
     def attached_count(self) -> int:
         return len(self._attached)
 
-    def committed(self, log_seq: int) -> None:
-        """Tell everybody who shares the ring that records up to `log_seq` stand in it."""
-        if self._attached:
-            header = local.told(
-                LOCAL_COMMITTED, cluster=self._cluster, shard=self._shard, op=log_seq
-            )
-            frame = self.signer.frame(header, b"")
-            for connection in self._attached:
-                connection.send(frame)
+    def committed(self, log_seq: int, crossing_log_seq: int) -> None:
+        """Tell who shares the ring that records up to `log_seq` stand in it, and up to where some
+        of them may cross to other sites."""
+        if not self._attached:
+            return
+        header = local.told(
+            LOCAL_COMMITTED,
+            cluster=self._cluster,
+            shard=self._shard,
+            op=log_seq,
+            aux=crossing_log_seq,
+        )
+        frame = self.signer.frame(header, b"")
+        behind = log_seq - self._told_all
+        all_hear = crossing_log_seq > self._told_all or behind >= LOCAL_COMMITTED_RECORDS
+        if all_hear:
+            self._told_all = log_seq
+        for connection in self._attached:
+            is_seldom = connection in self._seldom
+            if (all_hear or not is_seldom) and not connection.send(frame) and is_seldom:
+                self._told_all = 0  # it is told with the next commit
 
     def tell(self, status: ReplicaStatus) -> None:
         """Tell everybody who shares the ring how this replica is, before they ask."""
@@ -204,6 +221,8 @@ class LocalServer:
             connection.abort("attach_failed")
             return
         self._attached.append(connection)
+        if asked.aux == CROSSING:
+            self._seldom.add(connection)
 
     def on_batch(self, connection: Connection) -> None:
         self._owner.on_batch(connection)
@@ -212,6 +231,7 @@ class LocalServer:
         for members in (self._connections, self._attached):
             if connection in members:
                 members.remove(connection)
+        self._seldom.discard(connection)
         self._owner.on_closed(connection)
 
     async def close(self) -> None:
@@ -243,7 +263,7 @@ class LocalLinkOwner(Protocol):
 
 class LocalLink:
     """The asker's end: dialled again, with growing pauses, until closed. `attach` asks for the ring
-    at each start."""
+    at each start; with `crossing`, to be told of commits when they matter to other sites."""
 
     def __init__(
         self,
@@ -258,7 +278,9 @@ class LocalLink:
         prng: Prng,
         counters: Counter[str],
         drops: Counter[str],
+        crossing: bool = False,
     ) -> None:
+        self._crossing = crossing
         self._owner, self._path, self._cluster, self._shard = owner, path, cluster, shard
         self._replica, self._attach, self._size_max, self._prng = (
             replica,
@@ -354,6 +376,7 @@ class LocalLink:
                     self._asked.number(),
                     cluster=self._cluster,
                     shard=self._shard,
+                    aux=CROSSING if self._crossing else 0,
                 )
                 await loop.sock_sendall(sock, self.signer.frame(header, b""))
                 self._given = await _receive_attached(loop, sock)

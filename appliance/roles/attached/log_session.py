@@ -41,7 +41,8 @@ class Result(NamedTuple):
 
 class LogSession:
     """One shard's. `on_status` hears what the replica tells of itself, `on_records` that there are
-    new ones; without it they are met by whoever looks at `source`.
+    new ones; without it they are met by whoever looks at `source`. With `crossing`, it hears of new
+    ones when some may cross to other sites, and from time to time.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LogSession:
         on_status: Callable[[ReplicaStatus], None],
         on_records: Callable[[], None] = lambda: None,
         appends: bool = True,
+        crossing: bool = False,
     ) -> None:
         """`appends`: else it takes no session of the log, of which a shard has few."""
         self.geometry = GEOMETRIES[read_facts(node.volume(shard.number))["geometry"]]
@@ -77,6 +79,7 @@ class LogSession:
             prng=prng.fork(),
             counters=counters,
             drops=drops,
+            crossing=crossing,
         )
         self._sessions = LogSessions(ticks_each=node.site.tick_ms // TICK_MS)
         self._session = self._sessions.open(client, relay=self.link)
@@ -175,7 +178,7 @@ class LogSession:
         header = message.header
         if header.command == LOCAL_COMMITTED:
             if self.source is not None and header.op > self.source.log_seq:
-                self.source.log_seq = header.op
+                self.source.log_seq, self.source.crossing = header.op, header.aux
                 self._on_records()
         elif header.command == LOCAL_STATUS:
             if (status := link.status_in(message)) is None:

@@ -2,6 +2,7 @@
 
     role          wires links and shards; answers commands
     shard         carries the shared rooms of one shard while this node is the one to do it
+    log_pieces    what is read of a site's log, and no more
     rooms         a shared room as records of the log and as entries of its channel
     shared_rooms  which rooms are shared, as of a place in the log
     site_links    links to the nodes of other sites

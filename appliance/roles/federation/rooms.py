@@ -1,6 +1,6 @@
 """A shared room between two forms: records of the site's log, and entries of its channel."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -284,21 +284,3 @@ def part_id(msg_id: bytes, part: int) -> bytes:
     if part == 0:
         return msg_id
     return blake2b(msg_id + part.to_bytes(2, "little"), digest_size=_ID_SIZE).digest()
-
-
-def behind(records: np.ndarray, position: int) -> np.ndarray:
-    """Those of consecutive records that come after this one, not copied: most are no room's."""
-    return records[max(0, position + 1 - int(records["log_seq"][0])) :]
-
-
-def of_room(records: np.ndarray, room_id: bytes) -> np.ndarray:
-    """Those records of a room that its channel is to know of."""
-    ids = records["room_id"] == np.void(room_id)
-    kinds = records["flags"] & rec.FLAGS_KIND_MASK
-    return records[ids & ((kinds == rec.KIND_MESSAGE) | (kinds == rec.KIND_FEDERATED))]
-
-
-def policies_of(records: np.ndarray) -> Iterable[np.void]:
-    kinds = records["flags"] & rec.FLAGS_KIND_MASK
-    found: np.ndarray = records[kinds == rec.KIND_ROOM_POLICY]
-    return found

@@ -19,16 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from appliance.base.errors import CausalRefused, FormatError
-from appliance.base.limits import FEDERATED_APPEND_MAX, FEDERATED_READ_MAX
+from appliance.base.limits import FEDERATED_APPEND_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
 from appliance.cores.federation.turn import Turn, nodes_of
-from appliance.cores.shipping.source import Source
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats import record as rec
 from appliance.formats.event import CARRY_CLAIM, Shipped, decode_policy, encode_shipped
-from appliance.formats.segment import first_log_seq_of, number_of
+from appliance.formats.segment import first_log_seq_of
 from appliance.formats.session import DUPLICATE, FORBIDDEN, OK, SEQUENCE_GAP
 from appliance.formats.sharing import Sharing, carrier_client_id
 from appliance.formats.site import Shard
@@ -36,7 +35,8 @@ from appliance.formats.status.federation import CarriedShard
 from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.attached.log_session import LogSession, Result
 from appliance.roles.federation.carrier import Carrier
-from appliance.roles.federation.rooms import Identity, SharedRoom, behind, of_room, policies_of
+from appliance.roles.federation.log_pieces import of_room, policies_of, read_piece
+from appliance.roles.federation.rooms import Identity, SharedRoom
 from appliance.roles.federation.shared_rooms import SharedRooms
 from appliance.roles.federation.store import LmdbChannelStore
 
@@ -83,6 +83,7 @@ class ShardCarrying:
             drops=drops,
             on_status=self._on_status,
             on_records=self._wake.set,
+            crossing=True,
         )
 
     # --- what the replica tells
@@ -239,22 +240,22 @@ class ShardCarrying:
                 self._shared.keep_position(position)
 
     async def _pieces(self, first: int, to: int) -> AsyncIterator[tuple[int, np.ndarray]]:
-        """(position, records up to it), in order; other tasks run between them."""
+        """(position, what is to be known up to it), in order; other tasks run between them."""
         while first <= to:
             source = self.session.source
             if source is None or not self.generation:
                 return
             first = max(first, first_log_seq_of(source.geometry, source.oldest_segment))
-            last = _end_of_piece(source, first, to)
-            records = np.frombuffer(source.records(first, last), rec.RECORD)
+            room_ids = [room.room_id for room in self.rooms.values()]
+            last, records = read_piece(source, first, to, room_ids)
             yield last, records
             first = last + 1
             await asyncio.sleep(0)
 
     def _give(self, room: SharedRoom, records: np.ndarray, position: int) -> None:
-        found = of_room(behind(records, room.position), room.room_id)
         if position <= room.position:
             return
+        found = of_room(records, room.room_id, room.position)
         if room.is_live:
             if len(found):
                 self._carrier.on_records(room.name, room.log_records(found), position)
@@ -265,7 +266,7 @@ class ShardCarrying:
     async def _take_policies(self, records: np.ndarray, position: int) -> None:
         assert self._shared is not None
         self._shared.take_names(records)
-        for row in policies_of(behind(records, self._shared.position)):
+        for row in policies_of(records, self._shared.position):
             policy = decode_policy(bytes(row["body"])[: int(row["body_len"])])
             assert policy is not None  # else the log had refused it
             sharing = policy.sharing if self._is_ours(policy.sharing) else None
@@ -382,13 +383,6 @@ class ShardCarrying:
 def now_ms() -> int:
     """The wall clock, as channels take it."""
     return clock.realtime_us() // 1000
-
-
-def _end_of_piece(source: Source, first: int, to: int) -> int:
-    """As many records as are taken together, of one segment."""
-    number = number_of(source.geometry, first)
-    end = first_log_seq_of(source.geometry, number + 1) - 1
-    return min(to, end, first + FEDERATED_READ_MAX - 1)
 
 
 def _raise_bug(task: "asyncio.Task[None]") -> None:

@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.limits import LOCAL_COMMITTED_RECORDS
 from appliance.base.prng import Prng
 from appliance.drivers.network import local
 from appliance.drivers.network.link import Connection
@@ -104,7 +105,7 @@ class Pair:
             drops=self.replica.drops,
         )
 
-    def link(self, owner: Heard, *, attach: bool) -> LocalLink:
+    def link(self, owner: Heard, *, attach: bool, crossing: bool = False) -> LocalLink:
         link = LocalLink(
             owner,
             self.path,
@@ -116,6 +117,7 @@ class Pair:
             prng=Prng(1),
             counters=owner.counters,
             drops=owner.drops,
+            crossing=crossing,
         )
         link.start()
         return link
@@ -187,13 +189,59 @@ def test_commits_are_told_to_those_who_attached_only(path: Path) -> None:
         await pair.edge.until(lambda: bool(pair.edge.told))
         await console.until(lambda: bool(console.told))
         for log_seq in (8, 9):
-            pair.server.committed(log_seq)
+            pair.server.committed(log_seq, 0)
         await pair.edge.until(lambda: len(pair.edge.messages) == 2)
         heard = [(m.header.command, m.header.op, m.sender) for m in pair.edge.messages]
         assert heard == [(LOCAL_COMMITTED, 8, REPLICA), (LOCAL_COMMITTED, 9, REPLICA)]
         assert not console.messages
         for link in links:
             await link.close()
+
+    run(path, story)
+
+
+def test_who_waits_for_what_crosses_hears_of_that_and_after_many_other_commits(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        carrying = Heard()
+        links = [pair.link(pair.edge, attach=True), pair.link(carrying, attach=True, crossing=True)]
+        await pair.edge.until(lambda: bool(pair.edge.told))
+        await carrying.until(lambda: bool(carrying.told))
+        many = 9 + LOCAL_COMMITTED_RECORDS
+        told = [(7, 7), (8, 7), (9, 9), (10, 9), (many - 1, 9), (many, 9), (many + 1, 9),
+                (many + 2, many + 3), (many + 3, many + 3), (many + 4, many + 3)]  # fmt: skip
+        for log_seq, crossing in told:
+            pair.server.committed(log_seq, crossing)
+        await pair.edge.until(lambda: len(pair.edge.messages) == len(told))
+        assert [(m.header.op, m.header.aux) for m in pair.edge.messages] == told
+        awaited = [told[0], told[2], told[5], told[7], told[8]]
+        await carrying.until(lambda: len(carrying.messages) == len(awaited))
+        assert [(m.header.op, m.header.aux) for m in carrying.messages] == awaited
+        for link in links:
+            await link.close()
+        await pair.replica.until(lambda: not pair.server.attached_count())
+        assert not pair.server._seldom
+
+    run(path, story)
+
+
+def test_of_a_commit_that_could_not_be_told_the_next_one_tells(path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.link(pair.edge, attach=True, crossing=True)
+        await pair.edge.until(lambda: bool(pair.edge.told))
+        (connection,) = pair.server._attached
+        assert link._connection is not None
+        link._connection.transport.pause_reading()
+        sent = 0
+        for body in (bytes(700_000), b""):
+            fill = make(LOCAL_STATUS, cluster=CLUSTER, shard=SHARD, body=body)
+            while connection.send(pair.server.signer.frame(fill, body)):
+                sent += 1
+        pair.server.committed(8, 8)
+        link._connection.transport.resume_reading()
+        await pair.edge.until(lambda: len(pair.edge.messages) == sent)
+        pair.server.committed(9, 8)
+        await pair.edge.until(lambda: pair.edge.messages[-1].header.op == 9)
+        await link.close()
 
     run(path, story)
 

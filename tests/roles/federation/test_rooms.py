@@ -15,7 +15,7 @@ from appliance.formats.causal.message_id import message_id
 from appliance.formats.record import RECORD
 from appliance.formats.room_name import room_id_of
 from appliance.formats.sharing import SharedSite, Sharing, carrier_client_id
-from appliance.roles.federation.rooms import Identity, SharedRoom, behind, channel_name
+from appliance.roles.federation.rooms import Identity, SharedRoom, channel_name
 from appliance.roles.federation.store import LmdbChannelStore
 
 NOW_MS = 1_700_000_000_000
@@ -31,15 +31,6 @@ def said(lamport: int, *, seq: int = 1, part: int = 0, text: bytes = b"hei") -> 
     content = seal(message, THERE, site="oslo", **place)
     name = message_id(sender="oslo", content=content, **place)
     return Append(name, "oslo", lamport, content, ())
-
-
-@pytest.mark.parametrize(("position", "left"), [(0, 5), (4, 5), (6, 3), (9, 0), (20, 0)])
-def test_records_behind_a_position_are_found_without_a_copy(position: int, left: int) -> None:
-    records = np.zeros(5, RECORD)
-    records["log_seq"] = range(5, 10)
-    found = behind(records, position)
-    assert list(found["log_seq"]) == [5, 6, 7, 8, 9][5 - left :]
-    assert not len(found) or np.shares_memory(found, records)
 
 
 def test_what_another_site_says_anew_under_another_id_is_not_appended_again(

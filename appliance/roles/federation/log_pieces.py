@@ -1,0 +1,70 @@
+"""What a carrying node reads of its site's log, piece by piece: what it is to know of, no more.
+
+Most records are of rooms that nobody shares. Only their room and kind are looked at, where they lie
+in the ring: a node would pay for each of them otherwise what it pays for a record that crosses.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from appliance.base.limits import FEDERATED_READ_MAX
+from appliance.cores.shipping.source import Source
+from appliance.formats import record as rec
+from appliance.formats.segment import first_log_seq_of, number_of
+
+# of a record: the low half of its room's id, and its kind
+_GLANCE = np.dtype(
+    {
+        "names": ["room", "kind"],
+        "formats": ["<u8", "u1"],
+        "offsets": [rec.ROOM_ID, rec.FLAGS],
+        "itemsize": rec.RECORD.itemsize,
+    }
+)
+_KINDS = np.arange(rec.FLAGS_KIND_MASK + 1)
+_SAID = np.isin(_KINDS, (rec.KIND_MESSAGE, rec.KIND_FEDERATED))  # by kind: a channel's own
+_TOLD = np.isin(_KINDS, (rec.KIND_ROOM_CREATE, rec.KIND_ROOM_POLICY))  # of whatever room
+
+
+def read_piece(
+    source: Source, first: int, to: int, room_ids: Iterable[bytes]
+) -> tuple[int, np.ndarray]:
+    """(position, what is to be known of the records from `first` up to it), in order: messages of
+    these rooms, first records and policies of all. A piece lies in one segment, unless the replica
+    tells that there is nothing to be known. Raises NotHere."""
+    if 0 < source.crossing < first:
+        return to, np.zeros(0, rec.RECORD)
+    number = number_of(source.geometry, first)
+    end = first_log_seq_of(source.geometry, number + 1) - 1
+    last = min(to, end, first + FEDERATED_READ_MAX - 1)
+    lows = np.array([int.from_bytes(room_id[:8], "little") for room_id in room_ids], np.uint64)
+
+    def pick(records: np.ndarray) -> np.ndarray:
+        seen = records.view(_GLANCE)
+        kinds = seen["kind"]
+        found: np.ndarray = _SAID[kinds] & np.isin(seen["room"], lows) | _TOLD[kinds]
+        return found
+
+    return last, source.picked(first, last, pick)
+
+
+def of_room(records: np.ndarray, room_id: bytes, position: int) -> np.ndarray:
+    """Those of a piece behind `position` that a room's channel is to know of."""
+    if not len(records):
+        return records
+    found = _behind(records, position)
+    kinds = found["flags"] & rec.FLAGS_KIND_MASK
+    return found[(found["room_id"] == np.void(room_id)) & _SAID[kinds]]
+
+
+def policies_of(records: np.ndarray, position: int) -> np.ndarray:
+    """Those of a piece behind `position` that say how rooms are shared."""
+    found = _behind(records, position)
+    kinds = found["flags"] & rec.FLAGS_KIND_MASK
+    return found[kinds == rec.KIND_ROOM_POLICY]
+
+
+def _behind(records: np.ndarray, position: int) -> np.ndarray:
+    """Those that come after this one, not copied: they stand in the log's order."""
+    return records[int(np.searchsorted(records["log_seq"], position, "right")) :]
