@@ -273,6 +273,7 @@ CHANNEL_SENDERS_MAX = 4_096  # participants heard of; the one silent for longest
 CHANNEL_OWED_MAX = 10_000  # messages whose senders wait for word; the oldest is forgotten
 CHANNEL_HEADS_MAX = 10_000  # entries that nothing names yet; the oldest is forgotten
 CHANNEL_STORE_SIZE_MAX = 64 * 1024 * MIB  # bytes a channel's store may grow to
+CHANNEL_TEXT_KEPT_MAX = 256  # bytes of a foreign text kept beside the site's log, which has it too
 CHANNEL_LOST_MAX = 10_000  # ids delivered around; the oldest is forgotten
 
 # --- farm -----------------------------------------------------------------------------------------

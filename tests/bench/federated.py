@@ -2,12 +2,15 @@
 
 write while one is away     records of a room, at the other
 it comes back               seconds until its log has all of them, its start included
-bytes                       that a message of another site takes, in the log and in the channel
+bytes                       that a message of another site takes, in the log and in the channel;
+                            also one of a long text that no packing makes shorter
 rate of other rooms         with the federation running and standing still, by turns
 """
 
 import asyncio
+import random
 import statistics
+import string
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +24,7 @@ from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.room_name import room_id_of
 from appliance.formats.status.federation import SharedRoomStatus
 from appliance.roles.federation.role import STORE_FOLDER
-from appliance.roles.federation.rooms import channel_name
+from appliance.roles.federation.rooms import channel_name, split
 from appliance.roles.federation.store import DATABASE
 from tests.bench.shipping import load
 from tests.patience import HUNG_S
@@ -29,6 +32,8 @@ from tests.system.federated_site import FederatedSite, said
 from tests.system.local_site import wait_until
 
 ROOM, BODY = "shared", "x" * 256
+LONG, LONG_QUICK = 2_000, 100
+LONG_LETTERS, LETTERS = 2_000, string.ascii_letters + string.digits + " ."
 MISSED, MISSED_QUICK = 10_000, 300
 IN_FLIGHT = 512
 CAUGHT_UP_S_MAX = 10.0
@@ -59,6 +64,10 @@ def measure(
     ratio = (RECORD_SIZE + stored(there) / count) / RECORD_SIZE
     note("bytes stored of a message of another site", round(ratio, 2), "times its record",
          ratio <= STORED_RATIO_MAX, f"at most {STORED_RATIO_MAX:g}")  # fmt: skip
+    ratio = stored_long(here, there, LONG_QUICK if quick else LONG)
+    note(f"bytes stored of a message of {LONG_LETTERS} random letters", round(ratio, 2),
+         "times its records", ratio <= STORED_RATIO_MAX,
+         f"at most {STORED_RATIO_MAX:g}")  # fmt: skip
     ratio = rate_beside(here, 1 if quick else ROUNDS, ROUND_S, say)
     note("messages/s of rooms that are not shared", round(ratio, 3), "times without federation",
          ratio >= RATE_RATIO_MIN, f"at least {RATE_RATIO_MIN}")  # fmt: skip
@@ -121,14 +130,14 @@ def in_channel(site: FederatedSite) -> int:
     return 0 if room is None else room.log
 
 
-async def write(site: FederatedSite, count: int) -> None:
+async def write(site: FederatedSite, count: int, text: Callable[[], str] = lambda: BODY) -> None:
     """So many messages in the room, many of them under way at a time."""
     access = site.access()
     room = UUID(int=int.from_bytes(room_id_of(ROOM), "little"))
     async with Client(access.endpoints, access.token) as client:
         for first in range(0, count, IN_FLIGHT):
             turn = range(first, min(first + IN_FLIGHT, count))
-            await asyncio.gather(*[await client.post(room, BODY) for _ in turn])
+            await asyncio.gather(*[await client.post(room, text()) for _ in turn])
 
 
 def stored(site: FederatedSite) -> int:
@@ -140,6 +149,17 @@ def stored(site: FederatedSite) -> int:
         return figures.used_size - figures.free_size
     finally:
         store.close()
+
+
+def stored_long(here: FederatedSite, there: FederatedSite, count: int) -> float:
+    """What long texts take at the other site, beside the records that each is cut into there."""
+    before, size = in_channel(there), stored(there)
+    chance = random.Random(1)
+    asyncio.run(write(here, count, lambda: "".join(chance.choices(LETTERS, k=LONG_LETTERS))))
+    parts = count * len(split(bytes(LONG_LETTERS)))
+    wait_until(lambda: settled(here, before + parts), 120, lambda: f"said: {here.rooms()}")
+    assert in_channel(there) == before + parts, "each once"
+    return 1 + (stored(there) - size) / parts / RECORD_SIZE
 
 
 def rate_beside(site: FederatedSite, rounds: int, seconds: float, say: Say) -> float:

@@ -137,6 +137,13 @@ class Channel:
         """Whether a content message of this id is in the log, or waits."""
         return receiving.is_known(self.state, message_id)
 
+    def is_dropped(self, message_id: str) -> bool:
+        """Whether an entry of the log is not to be had here any more: the site's log dropped it."""
+        row = self.state.kept_row_of(message_id)
+        if row is None or row.cut is None or not row.leaves_text:
+            return False
+        return not self.state.store.keeps(row.cut.log_seq)
+
     def is_wanted(self, message_id: str) -> bool:
         """Whether it is looked for."""
         return message_id in self.state.wanted

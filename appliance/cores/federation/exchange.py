@@ -280,7 +280,8 @@ class Exchange:
             return self._sum_up(number, link, want, now_ms)
         held, without = shared.channel.on_want(want.entries)
         # of what only waits here, or lies here without its bytes, nothing is said: it is not gone
-        not_held = [found for found in without if not shared.channel.is_known(found)]
+        is_known, is_dropped = shared.channel.is_known, shared.channel.is_dropped
+        not_held = [found for found in without if not is_known(found) or is_dropped(found)]
         effects: list[ExchangeEffect] = [
             SendFrame(number, frames.encode(frames.Packet(data)), CONTENT) for data in held
         ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from appliance.cores.federation import receiving, sending
 from appliance.cores.federation.log import Entry
 from appliance.cores.federation.outgoing import BACKLOG
-from appliance.cores.federation.state import ChannelState
+from appliance.cores.federation.state import ChannelState, InLog
 from appliance.formats.causal import message as sds
 from appliance.formats.causal import rows
 from appliance.formats.causal.message import HistoryEntry
@@ -17,13 +17,16 @@ from appliance.formats.causal.message import HistoryEntry
 
 @dataclass(slots=True, frozen=True)
 class LogRecord:
-    """One committed record of the site's log, as the channel sees it. Own ones have no sender."""
+    """One committed record of the site's log, as the channel sees it. Own ones have no sender;
+    foreign ones may say where they lie, if their text can be read again there.
+    """
 
     timestamp_ms: int
     content: bytes
     sender: str = ""
     message_id: str = ""
     lamport: int = 0
+    in_log: InLog | None = None
 
 
 def open_stored(state: ChannelState, now_ms: int) -> None:
@@ -150,7 +153,9 @@ def _replay_own(state: ChannelState, record: LogRecord, now_ms: int) -> None:
 def commit_record(state: ChannelState, record: LogRecord, now_ms: int) -> None:
     """The site's log has a foreign message, appended by this node or by one before it."""
     message_id = record.message_id
-    if state.is_logged(message_id) or receiving.commit(state, message_id, record.timestamp_ms):
+    if state.is_logged(message_id):
+        return
+    if receiving.commit(state, message_id, record.timestamp_ms, record.in_log):
         return
     waiting = state.incoming.get(message_id)
     wire = b""
@@ -165,7 +170,7 @@ def commit_record(state: ChannelState, record: LogRecord, now_ms: int) -> None:
     lead = record.timestamp_ms + state.parameters.lead_ms_max
     state.clock = max(state.clock, min(record.lamport, lead))
     entry = Entry(record.lamport, message_id, record.sender)
-    state.enter(entry, wire, history, 0)
+    state.enter(entry, wire, history, 0, record.in_log)
     state.unmark_lost(message_id)
     receiving.make_ready(state, state.incoming.met(message_id))
 

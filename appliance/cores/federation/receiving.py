@@ -22,7 +22,7 @@ from appliance.cores.federation.effects import (
 from appliance.cores.federation.incoming import Waiting
 from appliance.cores.federation.log import Entry
 from appliance.cores.federation.repair import in_response_group, response_delay
-from appliance.cores.federation.state import ChannelState
+from appliance.cores.federation.state import ChannelState, InLog
 from appliance.cores.federation.sync_schedule import RECEIVED, SEEN
 from appliance.formats.causal import bloom, rows
 from appliance.formats.causal import message as sds
@@ -107,8 +107,11 @@ def _repeated(state: ChannelState, message: Message, data: bytes) -> None:
     else:
         row = state.row_of(message.message_id)
         assert row is not None
-        if not row.wire:
+        if not row.wire and not row.leaves_text:
             _learn_bytes(state, message, row, data)
+            return
+        if not row.wire:  # the site's log has its text, and cannot be read now
+            state.drop("duplicate")
             return
         known = sds.decode(row.wire)
     said, kept = ((one.lamport, one.sender_id, one.content) for one in (message, known))
@@ -123,7 +126,11 @@ def _learn_bytes(state: ChannelState, message: Message, row: rows.LogRow, data: 
         return
     state.wanted.remove(message.message_id)
     row.wire = sds.stored_form(data)
-    state.put(rows.ordered_key(rows.LOG, lamport, message.message_id), rows.encode_log(row))
+    in_log = None
+    if row.cut is not None:
+        text = state.store.text(row.cut.log_seq, message.message_id)
+        in_log, row.cut = None if text is None else InLog(row.cut.log_seq, text), None
+    state.put_row(lamport, message.message_id, row, in_log)
     state.name(message.causal_history, message.message_id)
     state.counts["bytes_learned"] += 1
 
@@ -227,7 +234,9 @@ def make_ready(state: ChannelState, found: list[Waiting]) -> None:
         queue += state.incoming.met(message.message_id)
 
 
-def commit(state: ChannelState, message_id: str, timestamp_ms: int) -> bool:
+def commit(
+    state: ChannelState, message_id: str, timestamp_ms: int, in_log: InLog | None = None
+) -> bool:
     """The local log has a foreign message: the channel's log takes it. False: it was not ready."""
     waiting = state.incoming.remove_ready(message_id)
     if waiting is None:
@@ -238,7 +247,7 @@ def commit(state: ChannelState, message_id: str, timestamp_ms: int) -> bool:
     state.clock = max(state.clock, min(message.lamport, lead))
     entry = Entry(message.lamport, message_id, message.sender_id, waiting.hint)
     flags = (rows.LATE if waiting.late else 0) | (rows.OWN if message.sender_id == state.me else 0)
-    position = state.enter(entry, waiting.wire, message.causal_history, flags)
+    position = state.enter(entry, waiting.wire, message.causal_history, flags, in_log)
     if message.sender_id != state.me:
         state.owe(message_id)
     state.counts["delivered"] += 1

@@ -6,8 +6,9 @@ rows of the store, and answers questions about single messages.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from appliance.base.limits import CHANNEL_TEXT_KEPT_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation.effects import Dropped, Effect, Event, Write
 from appliance.cores.federation.incoming import IncomingBuffer
@@ -23,8 +24,16 @@ from appliance.formats.causal.message import HistoryEntry
 from appliance.formats.causal.message import decode as decode_message
 
 
+class InLog(NamedTuple):
+    """Which record of the site's log has a foreign message, and its text there."""
+
+    log_seq: int
+    text: bytes
+
+
 class ChannelStore(Protocol):
-    """The rows of one channel, as of the last input whose writes were carried out."""
+    """The rows of one channel, as of the last input whose writes were carried out; and what they
+    leave to the site's log, which keeps it anyway."""
 
     def get(self, key: bytes) -> bytes | None:
         """The row's value."""
@@ -34,6 +43,13 @@ class ChannelStore(Protocol):
 
     def items_backwards(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The same, falling."""
+
+    def text(self, log_seq: int, message_id: str) -> bytes | None:
+        """What a record of the site's log has as the text of this foreign message; None: it cannot
+        be read now, or is another message's."""
+
+    def keeps(self, log_seq: int) -> bool:
+        """Whether the site's log has not dropped that record."""
 
 
 class ChannelState:
@@ -149,7 +165,14 @@ class ChannelState:
         return None if raw is None else rows.decode_pair(raw)[0]
 
     def row_of(self, message_id: str) -> rows.LogRow | None:
-        """What the store has of an entry."""
+        """What store and site's log have of an entry."""
+        row = self.kept_row_of(message_id)
+        if row is not None and row.cut is not None and row.leaves_text:
+            row.put_back(self.store.text(row.cut.log_seq, message_id))
+        return row
+
+    def kept_row_of(self, message_id: str) -> rows.LogRow | None:
+        """What the store alone has of an entry: its message may lack its text."""
         lamport = self.lamport_of(message_id)
         if lamport is None:
             return None
@@ -188,14 +211,18 @@ class ChannelState:
         self.put_clock()
 
     def enter(
-        self, entry: Entry, wire: bytes, history: tuple[HistoryEntry, ...], flags: int
+        self,
+        entry: Entry,
+        wire: bytes,
+        history: tuple[HistoryEntry, ...],
+        flags: int,
+        in_log: InLog | None = None,
     ) -> int | None:
         """Put a message into the log; its position."""
         position = self.log.insert(entry)
         message_id = entry.message_id
-        self.put(
-            rows.ordered_key(rows.LOG, entry.lamport, message_id),
-            rows.encode_log(rows.LogRow(flags, entry.sender, entry.hint, wire)),
+        self.put_row(
+            entry.lamport, message_id, rows.LogRow(flags, entry.sender, entry.hint, wire), in_log
         )
         number = rows.encode_pair(entry.lamport, self.insertions)
         self.put(rows.key(rows.INDEX, message_id), number)
@@ -203,6 +230,18 @@ class ChannelState:
         self.name(history, message_id)
         self._add_head(message_id)
         return position
+
+    def put_row(
+        self, lamport: int, message_id: str, row: rows.LogRow, in_log: InLog | None
+    ) -> None:
+        """A row of the log. A long text that the site's log has committed is left to that one;
+        where the message is not known yet, it is remembered which record has it."""
+        if in_log is not None:
+            if not row.wire:
+                row.cut = rows.Cut(in_log.log_seq)
+            elif len(in_log.text) > CHANNEL_TEXT_KEPT_MAX:
+                row.leave_out(*in_log)
+        self.put(rows.ordered_key(rows.LOG, lamport, message_id), rows.encode_log(row))
 
     def name(self, history: tuple[HistoryEntry, ...], by: str) -> None:
         """These are named by an entry of the log: heads no more."""
@@ -253,7 +292,7 @@ class ChannelState:
         """How an entry of the log is named, also one that left memory."""
         if (entry := self.log.entries.get(message_id)) is not None:
             return self.history_entry(entry)
-        row = self.row_of(message_id)
+        row = self.kept_row_of(message_id)
         return None if row is None else HistoryEntry(message_id, row.hint, row.sender)
 
     def content_of(self, message_id: str) -> bytes | None:

@@ -5,6 +5,7 @@ integers are big-endian, so that keys sort by them. Ids stand last in keys, as t
 length.
 
     L lamport u64, id      the log in its order        flags u8, sender, hint, the message deflated
+                                                       or nothing deflated, Cut, the rest deflated
     I id                   where an id stands          lamport u64, number of insertion u64
     N number u64           ids in order of insertion   id
     O lamport u64, id      own, not acknowledged       state u8, attempts u32, next ms u64, senders
@@ -22,6 +23,7 @@ length.
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +31,7 @@ LOG, INDEX, NUMBER, OUTGOING = b"L", b"I", b"N", b"O"
 WAITING, MISSING, RESPONSE, LOST, HEAD, CLOCK = b"W", b"M", b"R", b"X", b"H", b"C"
 
 _LOG = struct.Struct(">BHH")  # flags, size of the sender, size of the hint
+_CUT = struct.Struct(">QIH")  # fields of Cut
 _OUTGOING = struct.Struct(">BIQ")
 _MISSING = struct.Struct(">QqBBBQqHH")
 _CLOCK = struct.Struct(">QQQ")
@@ -39,8 +42,19 @@ CURSOR, PLACE, SAID = b"P", b"Q", b"S"
 _SAID = struct.Struct(">IQH")
 OWN, LATE = 1, 2  # flags of a row of the log
 _PACKED = 4  # its message is deflated; as rows of earlier versions are not
+_NOTHING = bytes.fromhex("7801030000000001")  # no bytes, deflated; earlier versions read no more
 NEVER = -1  # a time that does not come
 _NO_HINT = 0xFFFF
+
+
+class Cut(NamedTuple):
+    """What a row leaves to the site's log: the text of its message, which stands in the record
+    `log_seq` too, and in the message at `at`. Of no `size` where nothing is left out.
+    """
+
+    log_seq: int
+    at: int = 0
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -51,6 +65,28 @@ class LogRow:
     sender: str
     hint: bytes | None
     wire: bytes
+    cut: Cut | None = None
+
+    def leave_out(self, log_seq: int, text: bytes) -> None:
+        """Leave this text of the message to record `log_seq` of the site's log."""
+        at = self.wire.find(text)  # wherever it stands first: it is put back there
+        self.cut = Cut(log_seq)
+        if at >= 0:
+            self.cut = Cut(log_seq, at, len(text))
+            self.wire = self.wire[:at] + self.wire[at + len(text) :]
+
+    def put_back(self, text: bytes | None) -> None:
+        """Make the message whole again; None: its record cannot be read."""
+        assert self.cut is not None
+        if text is None or len(text) != self.cut.size:
+            self.wire = b""
+        else:
+            self.wire = self.wire[: self.cut.at] + text + self.wire[self.cut.at :]
+
+    @property
+    def leaves_text(self) -> bool:
+        """Whether the site's log has a part of the message."""
+        return self.cut is not None and self.cut.size > 0
 
 
 @dataclass(slots=True)
@@ -126,19 +162,25 @@ def encode_log(row: LogRow) -> bytes:
     hint = row.hint or b""
     size = _NO_HINT if row.hint is None else len(hint)
     head = _LOG.pack(row.flags | _PACKED, len(sender), size)
-    return head + sender + hint + zlib.compress(row.wire, _PACKING)
+    cut = b"" if row.cut is None else _NOTHING + _CUT.pack(*row.cut)
+    return head + sender + hint + cut + zlib.compress(row.wire, _PACKING)
 
 
 def decode_log(raw: bytes) -> LogRow:
     flags, sender_size, hint_size = _LOG.unpack_from(raw)
-    at = _LOG.size
+    at, cut = _LOG.size, None
     sender = raw[at : at + sender_size].decode()
     at += sender_size
     hint = None
     if hint_size != _NO_HINT:
         hint, at = raw[at : at + hint_size], at + hint_size
-    wire = zlib.decompress(raw[at:]) if flags & _PACKED else raw[at:]
-    return LogRow(flags & ~_PACKED, sender, hint, wire)
+    wire = raw[at:]
+    if flags & _PACKED and wire.startswith(_NOTHING) and len(wire) > len(_NOTHING):
+        at = len(_NOTHING) + _CUT.size
+        cut, wire = Cut(*_CUT.unpack_from(wire, len(_NOTHING))), wire[at:]
+    if flags & _PACKED:
+        wire = zlib.decompress(wire)
+    return LogRow(flags & ~_PACKED, sender, hint, wire, cut)
 
 
 def encode_pair(first: int, second: int) -> bytes:

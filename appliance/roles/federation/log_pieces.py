@@ -5,13 +5,15 @@ in the ring: a node would pay for each of them otherwise what it pays for a reco
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
 from appliance.base.limits import FEDERATED_READ_MAX
-from appliance.cores.shipping.source import Source
+from appliance.cores.shipping.source import NotHere, Source
 from appliance.formats import record as rec
 from appliance.formats.segment import first_log_seq_of, number_of
+from appliance.formats.sharing import FEDERATED_PREFIX_SIZE, decode_federated
 
 # of a record: the low half of its room's id, and its kind
 _GLANCE = np.dtype(
@@ -47,6 +49,40 @@ def read_piece(
         return found
 
     return last, source.picked(first, last, pick)
+
+
+class HasSource(Protocol):
+    """Whose `source` reads the log, while the replica serves us."""
+
+    source: Source | None
+
+
+class LogTexts:
+    """Texts of foreign messages, as they stand in the log that `session` reads."""
+
+    def __init__(self, session: HasSource) -> None:
+        self._session = session
+
+    def text(self, log_seq: int, message_id: str) -> bytes | None:
+        """None: the record cannot be read now, or is another one's, as in a log made anew."""
+        source = self._session.source
+        if source is None or log_seq > source.log_seq or not self.keeps(log_seq):
+            return None
+        try:
+            (row,) = np.frombuffer(source.records(log_seq, log_seq), rec.RECORD)
+        except NotHere:
+            return None
+        body = bytes(row["body"])[: int(row["body_len"])]
+        is_foreign = int(row["flags"]) & rec.FLAGS_KIND_MASK == rec.KIND_FEDERATED
+        prefix = decode_federated(body) if is_foreign else None
+        if prefix is None or prefix.message_id.hex() != message_id:
+            return None
+        return body[FEDERATED_PREFIX_SIZE:]
+
+    def keeps(self, log_seq: int) -> bool:
+        """Whether the log has not dropped it; while nobody can tell, it has not."""
+        source = self._session.source
+        return source is None or source.keeps(log_seq)
 
 
 def of_room(records: np.ndarray, room_id: bytes, position: int) -> np.ndarray:

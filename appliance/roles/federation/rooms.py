@@ -14,12 +14,14 @@ from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.exchange import ATTACHED, READ, SEND, Member
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters, stream_profile
+from appliance.cores.federation.state import InLog
 from appliance.formats import record as rec
 from appliance.formats.author import author_name
 from appliance.formats.causal import rows
 from appliance.formats.causal.content import RoomMessage, read_content, seal
 from appliance.formats.causal.message_id import message_id
 from appliance.formats.sharing import (
+    FEDERATED_PREFIX_SIZE,
     FEDERATED_TEXT_SIZE_MAX,
     RIGHT_ATTACHED,
     RIGHT_READ,
@@ -197,9 +199,9 @@ class SharedRoom:
                     said = rows.said_key(prefix.site, prefix.seq, prefix.part)
                     self.store.apply([told.Write(said, prefix.message_id)])
                     self.places.note_foreign(int(row["seq"]), name, prefix)
-                    yield LogRecord(
-                        time_us // 1000, b"", name, prefix.message_id.hex(), prefix.lamport
-                    )
+                    in_log = InLog(int(row["log_seq"]), body[FEDERATED_PREFIX_SIZE:])
+                    named = prefix.message_id.hex()
+                    yield LogRecord(time_us // 1000, b"", name, named, prefix.lamport, in_log)
             elif kind == rec.KIND_MESSAGE and self.may_send:
                 yield from self._own(row, body, time_us)
 

@@ -35,7 +35,7 @@ from appliance.formats.status.federation import CarriedShard
 from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.attached.log_session import LogSession, Result
 from appliance.roles.federation.carrier import Carrier
-from appliance.roles.federation.log_pieces import of_room, policies_of, read_piece
+from appliance.roles.federation.log_pieces import LogTexts, of_room, policies_of, read_piece
 from appliance.roles.federation.rooms import Identity, SharedRoom
 from appliance.roles.federation.shared_rooms import SharedRooms
 from appliance.roles.federation.store import LmdbChannelStore
@@ -196,7 +196,7 @@ class ShardCarrying:
 
     def _open(self, room_id: bytes, sharing: Sharing) -> SharedRoom:
         assert self._shared is not None
-        store = LmdbChannelStore(self._folder / room_id.hex())
+        store = LmdbChannelStore(self._folder / room_id.hex(), LogTexts(self.session))
         room = SharedRoom(room_id, sharing, self.identity, store, self._prng.fork(), now_ms())
         room.title = self._shared.name_of(room_id)
         self.rooms[room.name] = room

@@ -6,6 +6,7 @@ are read from memory. What depends on them, messages and answers, is the caller'
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from appliance.base.errors import StoreFull
 from appliance.base.limits import CHANNEL_STORE_SIZE_MAX, MIB
@@ -18,10 +19,21 @@ _GROWTH = 2  # a full map becomes so many times larger
 _SIZE_FIRST = 64 * MIB
 
 
-class LmdbChannelStore:
-    """A `ChannelStore` in `folder`; nothing is durable before `flush`."""
+class SiteTexts(Protocol):
+    """What the log of the site has, as in `ChannelStore`."""
 
-    def __init__(self, folder: Path) -> None:
+    def text(self, log_seq: int, message_id: str) -> bytes | None: ...
+
+    def keeps(self, log_seq: int) -> bool: ...
+
+
+class LmdbChannelStore:
+    """A `ChannelStore` in `folder`; nothing is durable before `flush`. `texts`: of a room's store;
+    what has no log of a site leaves nothing to it.
+    """
+
+    def __init__(self, folder: Path, texts: SiteTexts | None = None) -> None:
+        self._texts = texts
         self._store = Store(folder, [DATABASE], _SIZE_FIRST)
         self._pending: dict[bytes, bytes | None] = {}
 
@@ -39,6 +51,12 @@ class LmdbChannelStore:
         self.flush()
         with self._store.reading() as reading:
             yield from reading.items_backwards(DATABASE, end, first)
+
+    def text(self, log_seq: int, message_id: str) -> bytes | None:
+        return None if self._texts is None else self._texts.text(log_seq, message_id)
+
+    def keeps(self, log_seq: int) -> bool:
+        return self._texts is None or self._texts.keeps(log_seq)
 
     def apply(self, writes: Iterable[Write]) -> None:
         """Take the writes of one input; they become durable together with others."""

@@ -8,6 +8,7 @@ from appliance.cores.federation.channel import Channel
 from appliance.cores.federation.effects import Append, Effect, Write
 from appliance.cores.federation.opening import LogRecord
 from appliance.cores.federation.parameters import Parameters
+from appliance.cores.federation.state import InLog
 from appliance.formats.causal import rows
 from appliance.simulation.federation.store import MemoryStore
 
@@ -37,7 +38,8 @@ class Site:
         self.ids: set[str] = set()  # of foreign records: the state machine refuses a second
         self.quorum = True
         self.nodes = [
-            Node(MemoryStore(), prng.between(0, 2 * skew_ms) - skew_ms) for _ in range(NODES)
+            Node(MemoryStore(self.log), prng.between(0, 2 * skew_ms) - skew_ms)
+            for _ in range(NODES)
         ]
         self.carrier = 0
         self.channel: Channel | None = None
@@ -113,5 +115,6 @@ class Site:
                     due.sender,
                     due.message_id,
                     due.lamport,
+                    InLog(len(self.log) + 1, due.content),
                 )
             )

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from appliance.base.limits import CHANNEL_TEXT_KEPT_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
 from appliance.simulation.federation.judge import Broken, Judge
@@ -123,7 +124,10 @@ class FederationWorld:
 
     def _post(self, number: int, message: int) -> None:
         site = self.sites[number]
-        site.posts.append(f"{site.name} says {message}".encode())
+        text = f"{site.name} says {message}"
+        if message % 2:  # too long to be kept beside the log of a site that has it too
+            text = text.ljust(CHANNEL_TEXT_KEPT_MAX + 1)
+        site.posts.append(text.encode())
         self.trace(site, f"post {message}")
         self._commit(number)
 
@@ -176,7 +180,7 @@ class FederationWorld:
     def _lose_disk(self, number: int) -> None:
         site = self.sites[number]
         site.stop()
-        site.node.store = MemoryStore()
+        site.node.store = MemoryStore(site.log)
         self.trace(site, "disk lost")
         self.counts["disks_lost"] += 1
         self._start(site)

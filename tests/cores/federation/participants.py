@@ -68,11 +68,14 @@ class Participant:
         """Carry out, and commit what is due; the events."""
         events = self._carry_out(effects)
         while self.quorum and self.pending:
-            due = self.pending.pop(0)
-            record = LogRecord(self.now, due.content, due.sender, due.message_id, due.lamport)
+            record = self.commit(self.pending.pop(0))
             events += self._carry_out(self.channel.on_committed(record, self.now))
         self.events += events
         return events
+
+    def commit(self, due: told.Append) -> LogRecord:
+        """The log takes it."""
+        return LogRecord(self.now, due.content, due.sender, due.message_id, due.lamport)
 
     def _carry_out(self, effects: list[told.Effect]) -> list[Any]:
         writes = [effect for effect in effects if isinstance(effect, told.Write)]

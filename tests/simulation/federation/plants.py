@@ -68,9 +68,9 @@ def asked_once(patch: pytest.MonkeyPatch) -> None:
 def clock_stays(patch: pytest.MonkeyPatch) -> None:
     whole = receiving.commit
 
-    def commit(state: ChannelState, message_id: str, timestamp_ms: int) -> bool:
+    def commit(state: ChannelState, message_id: str, timestamp_ms: int, *others: Any) -> bool:
         clock = state.clock
-        done = whole(state, message_id, timestamp_ms)
+        done = whole(state, message_id, timestamp_ms, *others)
         state.clock = clock
         return done
 
