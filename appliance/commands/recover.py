@@ -10,40 +10,28 @@ With `--moved` nothing is made: a volume that was carried to another disk as it 
 """
 
 import asyncio
-import json
 import os
-import subprocess
-import time
-from contextlib import closing
 from pathlib import Path
 
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import counted
-from appliance.cores.vsr import open as opening
-from appliance.drivers.host.durable_file import lock_folder, unusable, write_durable
+from appliance.drivers.host.durable_file import unusable, write_durable
 from appliance.drivers.host.moved import say_moved
 from appliance.drivers.host.node_folder import (
-    SOCKETS_FOLDER,
     NodeFolder,
     group_name,
     make_sockets_folder,
     read_node,
 )
-from appliance.drivers.host.process import child_environment, die_with_parent, own_command
-from appliance.drivers.network.ask import status_of
-from appliance.drivers.nvme.reader import VolumeReader
-from appliance.drivers.nvme.volume import GEOMETRIES, file_in, read_facts
+from appliance.drivers.host.process import die_with_parent
+from appliance.drivers.nvme.volume import GEOMETRIES, file_in
 from appliance.formats.envelope import OPERATION_NOOP
-from appliance.formats.geometry import (
-    RECORD_SIZE,
-)
 from appliance.formats.site import Shard
-from appliance.formats.status.replica import ReplicaStatus
-from appliance.formats.superblock import Superblock
+from appliance.node.catching_up import start_and_watch, superblock_of
+from appliance.roles.operator.membership import begin_text
 from appliance.roles.operator.session import OperatorSession
-from appliance.roles.operator.volume_rows import chosen_superblock
 from appliance.roles.operator.volumes import (
     check_room,
     claim_node_devices,
@@ -54,8 +42,6 @@ from appliance.roles.operator.volumes import (
 )
 
 REPLICAS_MIN = 3  # in a smaller group nothing can be committed without the lost one
-POLL_S = 0.5
-STRANGER_S = 5.0  # for a process that works on another volume to end
 
 
 @click.command("recover")
@@ -133,7 +119,7 @@ def command(
     except OSError as error:
         place = Path(os.fsdecode(error.filename)) if error.filename else folder
         raise unusable(place, error) from error
-    ctx.exit(_start_and_watch(node, lost, once=once))
+    ctx.exit(start_and_watch(node, lost, verb="recover", once=once))
 
 
 def _let_in(node: NodeFolder) -> None:
@@ -143,7 +129,7 @@ def _let_in(node: NodeFolder) -> None:
     with identities(node, held):
         for shard in held:
             place, number = node.volume(shard.number), shard.number
-            was, now = _superblock(place).file, file_in(place)
+            was, now = superblock_of(place).file, file_in(place)
             if now.is_other(than=was):
                 say_moved(node.path, number, now)
                 others += 1
@@ -187,116 +173,9 @@ async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
             "what the lost one acknowledged; only a copy of its folder can bring it back that was "
             "made after it had stopped for the last time"
         )
-    begin = {
-        "epoch": group.epoch, "members_op": group.op, "replica_count": group.replica_count,
-        "members": [member.hex() for member in group.members],
-        "view": view + 2 if votes else 0, "log_view": 0,
-    }  # fmt: skip
-    write_durable(node.path / group_name(shard.number), json.dumps(begin) + "\n")
+    begin = view + 2 if votes else 0
+    write_durable(node.path / group_name(shard.number), begin_text(group, begin))
     click.echo(
         f"recover: shard {shard.number}: {counted(pipeline, 'operation')} committed in view "
-        f"{view} of epoch {group.epoch}; the new volume begins at view {begin['view']}"
+        f"{view} of epoch {group.epoch}; the new volume begins at view {begin}"
     )
-
-
-# --- bringing it up to date -----------------------------------------------------------------------
-
-
-def _start_and_watch(node: NodeFolder, lost: list[Shard], *, once: bool) -> int:
-    """Start the node, unless its supervisor runs and does so itself; the exit code."""
-    child: subprocess.Popen[bytes] | None = None
-    try:
-        os.close(lock_folder(node.path))
-        free = True
-    except ConfigurationError:
-        free = False
-    if free:
-        words = [*own_command(), "start", "--node-folder", str(node.path), "--quiet"]
-        child = subprocess.Popen(words, env=child_environment())
-    try:
-        for shard in lost:
-            _watch(node, shard, child)
-        if child is not None and not once:
-            click.echo("recover: done; the node goes on, Ctrl-C stops it")
-            return child.wait()
-    finally:
-        if child is not None and child.poll() is None:
-            child.terminate()
-            child.wait()
-    return 0
-
-
-def _watch(node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | None") -> None:
-    """Tell how far the replica has come, until it holds all. What answers must work on the volume
-    that was just made, and on no other one."""
-    begun, told = time.monotonic(), ""
-    volume = node.volume(shard.number)
-    strange_since = begun
-    while True:
-        status = status_of(
-            ReplicaStatus,
-            node.path / SOCKETS_FOLDER,
-            cluster=node.site.cluster,
-            number=shard.number,
-        )
-        if child is not None and child.poll() is not None:
-            raise StorageError(f"the node ended with code {child.returncode}: see its lines above")
-        if status is not None and not works_on(status, volume):
-            if time.monotonic() > strange_since + STRANGER_S:
-                raise StorageError(
-                    f"shard {shard.number}: the replica that answers in {node.path} works on "
-                    f"another volume than {volume}: stop it, then start the node"
-                )
-        elif status is not None:
-            strange_since = time.monotonic()
-            done, total = status.synced
-            line = progress(done, total, time.monotonic() - begun)
-            if line != told:
-                click.echo(f"recover: shard {shard.number}: {line}")
-                told = line
-            if whole(status):
-                click.echo(
-                    f"recover: shard {shard.number}: whole after "
-                    f"{time.monotonic() - begun:.1f} s, {status.role} in view "
-                    f"{status.view}, {status.log_seq} records"
-                )
-                return
-        time.sleep(POLL_S)
-
-
-def works_on(status: ReplicaStatus, volume: Path) -> bool:
-    """Whether a replica says by its status that it works on this volume, in the life that its
-    superblock names: a copy of the volume has the same id."""
-    if status.volume.id != read_facts(volume)["id"]:
-        return False
-    try:
-        block = _superblock(volume)
-    except opening.VolumeUnusable:  # in the middle of an update: asked again soon
-        return False
-    return status.incarnation == block.incarnation
-
-
-def _superblock(volume: Path) -> Superblock:
-    """The one that counts; VolumeUnusable as at a start."""
-    with closing(VolumeReader(volume)) as reader:
-        return chosen_superblock(reader)
-
-
-def whole(status: ReplicaStatus) -> bool:
-    """Whether the replica lacks nothing that the group had committed a moment ago."""
-    done, total = status.synced
-    lag = status.commit_max - status.commit_min
-    return (
-        status.serves
-        and status.state_ready
-        and status.commit_max > 0
-        and done == total
-        and lag <= 2 * GEOMETRIES["production"].pipeline_max
-    )
-
-
-def progress(done: int, total: int, seconds: float) -> str:
-    """Records and bytes, in words."""
-    mib = done * RECORD_SIZE / (1 << 20)
-    rate = done / max(seconds, 0.001)
-    return f"{done} of {total} records, {mib:.0f} MiB, {rate:.0f} records/s"

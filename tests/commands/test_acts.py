@@ -16,15 +16,14 @@ import pytest
 
 from appliance.__main__ import main, tigerchat
 from appliance.base.errors import ConfigurationError
-from appliance.commands import member as member_verbs
 from appliance.commands import node as node_verbs
-from appliance.commands.member import exchanged
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.federation_site import PeerSite, decode_code, encode_code
 from appliance.formats.group import Configuration
 from appliance.formats.site import load_site
 from appliance.node import keeping
-from appliance.roles.operator import federation, revoking, sharing
+from appliance.roles.operator import federation, membership, revoking, sharing
+from appliance.roles.operator.membership import exchanged
 from tests.commands.conftest import Tigerchat
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -134,7 +133,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
 def test_nothing_is_done_when_nobody_is_there(
     told: Told, folder: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    for module in (member_verbs, revoking, sharing):
+    for module in (membership, revoking, sharing):
         monkeypatch.setattr(module, "PATIENCE_S", 0.1)
     words = ACTS[verb].replace("FOLDER", str(folder)).replace("NODE", str(folder / "node-0"))
     before = verb.split()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from appliance.commands.recover import works_on
 from appliance.drivers.nvme.volume import read_facts
+from appliance.node.catching_up import works_on
 from tests.statuses import VOLUME, replica_status
 from tests.system.local_site import run
 

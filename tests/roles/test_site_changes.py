@@ -16,7 +16,6 @@ import pytest
 
 from appliance.base.signature import SEED_SIZE
 from appliance.commands.format import describe_another, format_node
-from appliance.commands.member import change_members, reconfigure
 from appliance.commands.ship import Place
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.durable_file import write_durable
@@ -34,6 +33,7 @@ from appliance.roles.console.role import ConsoleRole
 from appliance.roles.edge.addresses import elsewhere
 from appliance.roles.edge.role import EdgeRole
 from appliance.roles.federation.role import FederationRole
+from appliance.roles.operator.membership import change_members, reconfigure
 from appliance.roles.shipper.role import ShipperRole
 from tests.roles.replica_group import peer_ports
 from tests.roles.wired_site import UNLIMITED, WiredSite, process_kept, until
