@@ -16,10 +16,10 @@ from appliance.drivers.terminal.way_out import harmless
 VERBS = {
     "format": "Make the keys and volumes of a site or of one node.",
     "found": "Begin a site of machines of their own.",
-    "join": "Join a site that is being founded, by a code.",
+    "join": "Join a site, by a code of its founder or of a node.",
     "start": "Run a site on this machine, a node, or one role of a node.",
     "recover": "Give a node that lost a volume a new one, and bring it up to date.",
-    "member": "List, add, remove, promote and retire the members of a site's shards.",
+    "member": "List, add, invite, remove, promote and retire the members of a site's shards.",
     "node": "Stop, kill, drain and start one node of a local site.",
     "clock": "Bring the time of a log back that a clock was ahead of.",
     "retention": "Show and set how long messages are kept.",

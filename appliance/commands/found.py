@@ -8,15 +8,13 @@ import click
 
 from appliance.base.limits import REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE
-from appliance.drivers.network.joining import Founding
+from appliance.drivers.network.joining import Gathering
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
 from appliance.node import founding
 from appliance.node.new_node import PORTS_DEFAULT, fresh_id, refuse_two
-
-JOIN_PORT = 99  # from a node's first port: free once the site is formed
 
 
 @click.command("found")
@@ -67,27 +65,34 @@ def command(
     jwks, cluster = founding.make_token_key(folder), fresh_id()
     keys = [secrets.token_bytes(SECRET_SIZE) for _ in range(nodes - 1)]
 
-    def form(rows: list[founding.Row]) -> list[founding.Row]:
+    async def form(rows: list[founding.Row]) -> list[founding.Row]:
         site = founding.form_site(cluster, [own, *rows], shards=shards, segments_max=segments_max)
-        founding.take(folder, founding.answer(site, jwks, 0), own["public_key"])
+        founding.take(folder, founding.answer(site, jwks, 0), own["public_key"], cluster)
         return [founding.answer(site, jwks, index) for index in range(1, nodes)]
 
     if nodes == 1:
-        form([])
+        asyncio.run(form([]))
     else:
-        waiting = Founding(
+        waiting = Gathering(
             folder / TLS_CERTIFICATE_FILE,
             folder / TLS_KEY_FILE,
             keys,
+            cluster=cluster,
             seconds=minutes * 60,
             check=lambda row, others: founding.check_description(row, [own, *others]),
             told=lambda line: click.echo(f"found: {line}"),
+            expired="the codes have expired before all machines came: found the site anew; nothing "
+            "was formed",
         )
-        click.echo(f"found: site {founding.short(cluster)}; on each other machine, within "
-                   f"{minutes:g} minutes, one of:")  # fmt: skip
-        for key in keys:
-            code = JoinCode(host, port + JOIN_PORT, cluster, founding.fingerprint(folder), key)
-            click.echo(f"tigerchat join {encode_join_code(code)}")
-        asyncio.run(waiting.gather(host, port + JOIN_PORT, form))
+        port_of_codes, pin = port + founding.JOIN_PORT, founding.fingerprint(folder)
+
+        def listens() -> None:
+            click.echo(f"found: site {founding.short(cluster)}; on each other machine, within "
+                       f"{minutes:g} minutes, one of:")  # fmt: skip
+            for key in keys:
+                code = JoinCode(host, port_of_codes, cluster, pin, key)
+                click.echo(f"tigerchat join {encode_join_code(code)}")
+
+        asyncio.run(waiting.gather(host, port_of_codes, form, listens))
         click.echo("found: all have come; the site is formed")
     founding.make_volumes(folder, geometry, devices, erase=erase)

@@ -5,6 +5,7 @@ described in the site file, which every node reads again by itself; their order 
 """
 
 import asyncio
+import secrets
 import subprocess
 from pathlib import Path
 
@@ -16,14 +17,20 @@ from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
     REMOVED_FILE,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
     NodeFolder,
     group_name,
     node_name,
     read_node,
 )
 from appliance.drivers.host.process import child_environment, own_command
+from appliance.drivers.network.joining import Gathering
 from appliance.drivers.nvme.volume import GEOMETRIES
-from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
+from appliance.formats.site import SITE_FILE, load_site
+from appliance.node.founding import JOIN_PORT, Row, fingerprint
+from appliance.node.inviting import check_invitation, check_machine, index_of, let_in
 from appliance.roles.operator.membership import (
     addition,
     begin_text,
@@ -50,7 +57,7 @@ _NODE = click.option(
 
 @click.group("member")
 def command() -> None:
-    """List, add, remove, promote and retire the members of a site's shards."""
+    """List, add, invite, remove, promote and retire the members of a site's shards."""
 
 
 @command.command("list")
@@ -85,7 +92,7 @@ def add(
         name = node.site.nodes[-1].name
     if name is None:
         raise click.UsageError("say which node of the site file is to be added")
-    index = _index(node.site, name)
+    index = index_of(node.site, name)
     place = _local(local) / name if node_folder is None else None
     for shard in node.site.shards_of(index):
         group = asyncio.run(change_members(node, shard, addition(shard, node.site.nodes[index])))
@@ -104,6 +111,60 @@ def add(
         click.echo(f"member: start it with `tigerchat start --node-folder {place}`")
 
 
+@command.command("invite")
+@click.argument("name")
+@click.option(
+    "--node-folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="F",
+    help="Of the node that lets the new machine in; it runs.",
+)
+@click.option("--replace", "lost", default="", metavar="NODE",
+              help="A lost node, whose place the new machine takes.")  # fmt: skip
+@click.option("--minutes", type=click.FloatRange(0, 1440), default=60, show_default=True,
+              help="For the machine to come; then the code expires.")  # fmt: skip
+def invite(name: str, node_folder: Path, lost: str, minutes: float) -> None:
+    """Print a code by which one new machine, NAME, joins this site while it runs, and wait for it.
+
+    The machine becomes a standby of every shard. With --replace it votes in the place of a lost
+    node as soon as it holds all that the others have.
+    """
+    folder = node_folder.absolute()
+    node = read_node(folder)
+    asyncio.run(check_invitation(node, name, lost))
+    secret = secrets.token_bytes(SECRET_SIZE)
+    host, port = node.node.host, node.node.peer_port + JOIN_PORT
+    waiting = Gathering(
+        folder / TLS_CERTIFICATE_FILE,
+        folder / TLS_KEY_FILE,
+        [secret],
+        cluster=node.site.cluster,
+        seconds=minutes * 60,
+        check=lambda row, others: check_machine(folder, row, name),
+        told=lambda line: click.echo(f"member: {line}"),
+        expired=f"the code has expired before {name} came: make another one; nothing was changed",
+    )
+    code = JoinCode(host, port, node.site.cluster, fingerprint(folder), secret)
+
+    def listens() -> None:
+        click.echo(f"member: on {name}, within {minutes:g} minutes:")
+        click.echo(f"tigerchat join {encode_join_code(code)}")
+
+    async def form(rows: list[Row]) -> list[Row]:
+        return [await let_in(folder, row, lost) for row in rows]
+
+    try:
+        asyncio.run(waiting.gather(host, port, form, listens))
+    except OSError as error:
+        raise ConfigurationError(
+            f"port {port} on {host} cannot be used ({error.strerror}): codes are made there; wait "
+            "until an invitation that runs has ended, or invite on another node"
+        ) from error
+    place = f", and takes the place of {lost} when it holds all" if lost else ""
+    click.echo(f"member: {name} is a standby{place}")
+
+
 @command.command("remove")
 @click.argument("name")
 @_LOCAL
@@ -111,7 +172,7 @@ def add(
 def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Take the standby NAME out of every shard; its process falls silent and may be stopped."""
     node = _asker(local, node_folder)
-    index = _index(node.site, name)
+    index = index_of(node.site, name)
     for shard in node.site.shards_of(index):
         asyncio.run(change_members(node, shard, removal(shard, index)))
     if node_folder is None:
@@ -161,17 +222,9 @@ def _asker(local: Path | None, node_folder: Path | None) -> NodeFolder:
     return read_node(found[0].path)
 
 
-def _index(site: Site, name: str) -> int:
-    for node in site.nodes:
-        if node.name == name:
-            return node.index
-    names = ", ".join(node.name for node in site.nodes)
-    raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
-
-
 def _exchange(node: NodeFolder, standby: str, replica: str) -> None:
     """Let two members change places in every shard that both belong to."""
-    up, down = _index(node.site, standby), _index(node.site, replica)
+    up, down = index_of(node.site, standby), index_of(node.site, replica)
     shards = [s for s in node.site.shards if up in s.members and down in s.members]
     if not shards:
         raise ConfigurationError(f"{standby} and {replica} share no shard")

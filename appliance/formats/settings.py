@@ -91,6 +91,15 @@ KEYS = {
     "log_level": one_of(("debug", "info", "warning", "error"), "info"),
 }
 
+# What all nodes of a site have alike, and a node that joins is told. Not what is of one machine:
+# its addresses, its cores, the files that it has.
+SITE_SETTINGS = (
+    *("address_connect_rate", "device_rate", "user_rate", "room_rate", "address_rate"),
+    *("token_life_s_max", "client_hosts", "client_tls", "routing"),
+    *("ship_target", "ship_user", "ship_token_over_http", "ship_period_s", "ship_rate_max"),
+    *("ship_late_s", "snapshots_mib", "objects_mib"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

@@ -13,19 +13,23 @@ from typing import Any
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.drivers.host import identity
-from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.durable_file import sync_folder, write_durable
 from appliance.drivers.host.node_folder import (
+    FEDERATION_FILE,
+    JOINING_FILE,
     JWKS_FILE,
     TLS_CERTIFICATE_FILE,
     TOKEN_KEY_FILE,
+    group_name,
 )
 from appliance.drivers.host.process import child_environment, own_command
 from appliance.drivers.nvme.device import check_free
 from appliance.drivers.nvme.volume import GEOMETRIES
-from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.formats.settings import KEYS, SETTINGS_FILE, SITE_SETTINGS, encode_settings
 from appliance.formats.site import SITE_FILE, Node, Shard, Site, encode_site, load_site, spki_of
 from appliance.node.new_node import TOKEN_NAME, described_node, fresh_id, make_keys, make_once
 
+JOIN_PORT = 99  # from a node's first port: free unless machines are waited for
 _TEXTS = ("name", "host", "certificate_pem")
 _NUMBERS = ("peer_port", "client_port", "console_port", "objects_port")
 _NAME_SIZE_MAX = 64
@@ -42,11 +46,21 @@ def refuse_known(folder: Path) -> None:
         )
 
 
+def is_joining(folder: Path) -> bool:
+    """Whether a site that runs has let this machine in, and something is left to do."""
+    return (folder / SITE_FILE).exists() and (folder / JOINING_FILE).exists()
+
+
 def describe(folder: Path, name: str, host: str, first_port: int) -> Row:
     """This machine for the founder, after its keys were made in `folder`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_keys(folder, name, host)
     node = described_node(folder, 0, first_port, objects=True, farm=False, name=name, host=host)
+    return row_of(node)
+
+
+def row_of(node: Node) -> Row:
+    """A node as its machine describes itself."""
     row: Row = {key: getattr(node, key) for key in (*_TEXTS, *_NUMBERS)}
     return row | {"public_key": node.public_key.hex()}
 
@@ -59,7 +73,7 @@ def fingerprint(folder: Path) -> bytes:
 def check_description(row: Row, others: list[Row]) -> None:
     """ConfigurationError for a machine that cannot be one of these."""
     try:
-        _node(0, row)
+        node_of(0, row)
         fits = all(0 < len(str(row[key])) for key in _TEXTS)
         fits = fits and len(row["name"]) <= _NAME_SIZE_MAX and row["name"].isprintable()
         fits = fits and all(1 <= row[key] <= 65535 for key in _NUMBERS)
@@ -78,7 +92,8 @@ def check_description(row: Row, others: list[Row]) -> None:
             )
 
 
-def _node(index: int, row: Row) -> Node:
+def node_of(index: int, row: Row) -> Node:
+    """A machine as it describes itself, as a node."""
     spki_of(row["certificate_pem"])
     return Node(
         index=index,
@@ -94,7 +109,7 @@ def form_site(cluster: bytes, rows: list[Row], *, shards: int, segments_max: int
     members = list(range(len(rows)))
     return Site(
         cluster=cluster,
-        nodes=[_node(index, row) for index, row in enumerate(rows)],
+        nodes=[node_of(index, row) for index, row in enumerate(rows)],
         shards=[
             Shard(
                 number=number,
@@ -122,16 +137,32 @@ def answer(site: Site, jwks: str, index: int) -> Row:
     return {"index": index, "site": encode_site(site), "jwks": jwks}
 
 
-def take(folder: Path, told: Row, public_key: str) -> None:
-    """Write down what the founder told: the site file last, as it says that all is there."""
-    make_once(folder / SETTINGS_FILE, lambda: encode_settings(int(told["index"])), 0o644)
-    write_durable(folder / JWKS_FILE, str(told["jwks"]))
+def take(folder: Path, told: Row, public_key: str, cluster: bytes) -> None:
+    """Write down what the founder, or the node that invited, told: the site file last, as it says
+    that all is there."""
+    index, site_file = int(told["index"]), folder / SITE_FILE
     fresh = folder / f"{SITE_FILE}.told"
     write_durable(fresh, str(told["site"]))
     site = load_site(fresh)
-    if site.nodes[int(told["index"])].public_key.hex() != public_key:
-        raise ConfigurationError("the founder has told another machine's place: join again")
-    fresh.rename(folder / SITE_FILE)
+    if site.cluster != cluster:
+        raise ConfigurationError("another site was told than that of the code: join again")
+    if public_key not in [node.public_key.hex() for node in site.nodes[index : index + 1]]:
+        raise ConfigurationError("another machine's place was told: join again")
+    for left in (folder / JOINING_FILE, *folder.glob(group_name("*"))):
+        left.unlink(missing_ok=True)  # of an answer that was not written down to its end
+    settings = dict(told.get("settings", {}))
+    chosen = {name: settings[name] for name in SITE_SETTINGS if name in settings}
+    chosen = {name: value for name, value in chosen.items() if value != KEYS[name].default}
+    make_once(folder / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
+    write_durable(folder / JWKS_FILE, str(told["jwks"]))
+    for shard, begin in dict(told.get("begins", {})).items():
+        write_durable(folder / group_name(int(shard)), str(begin))
+    if told.get("federation"):
+        write_durable(folder / FEDERATION_FILE, str(told["federation"]), 0o600)
+    if "lost" in told:
+        write_durable(folder / JOINING_FILE, f"{told['lost']}\n")
+    fresh.rename(site_file)
+    sync_folder(folder)
 
 
 def check_devices(named: Sequence[str], geometry: str, segments_max: int, erase: int) -> None:
@@ -144,10 +175,19 @@ def check_devices(named: Sequence[str], geometry: str, segments_max: int, erase:
 
 
 def make_volumes(
-    folder: Path, geometry: str, devices: Sequence[str] = (), *, erase: int = 0
+    folder: Path,
+    geometry: str,
+    devices: Sequence[str] = (),
+    *,
+    erase: int = 0,
+    brief: bool = False,
+    new_site: bool = True,
 ) -> None:
-    """The volumes of this machine, once its site is formed. StorageError: `format` has said why."""
-    words = ["format", "--node-folder", str(folder), "--new-site", "--geometry", geometry]
+    """The volumes of this machine, once its site is formed, or has let it in: not `new_site`.
+    StorageError: `format` has said why."""
+    words = ["format", "--node-folder", str(folder), "--geometry", geometry]
+    words += ["--new-site"] if new_site else []
+    words += ["--brief"] if brief else []
     words += [word for device in devices for word in ("--device", device)] + ["--erase"] * erase
     done = subprocess.run([*own_command(), *words], env=child_environment(), check=False)
     if done.returncode:

@@ -41,6 +41,7 @@ ACTS = {
     "ship now": "--local FOLDER",
     "ship re-ship": "--shard 0 --local FOLDER",
     "member add": "node-1 --node-folder NODE",
+    "member invite": "node-9 --replace node-1 --node-folder NODE",
     "member remove": "node-1 --local FOLDER",
     "member promote": "node-1 --retire node-0 --local FOLDER",
     "member retire": "node-0 --promote node-1 --local FOLDER",

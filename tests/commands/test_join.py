@@ -13,21 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from appliance.base.errors import ConfigurationError
+from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MIB
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
+    JOINING_FILE,
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     read_node,
 )
 from appliance.drivers.host.process import child_environment
-from appliance.drivers.network.joining import Founding, JoinRefused, ask_to_join
+from appliance.drivers.network.joining import Gathering, JoinRefused, ask_to_join
 from appliance.drivers.network.stream_end import end
 from appliance.drivers.nvme.device import device_of
 from appliance.drivers.nvme.volume import read_facts
 from appliance.formats.join_code import JoinCode, encode_join_code, parse_join_code
-from appliance.node import founding
+from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.node import founding, inviting
 from tests.loop_device import loop_device
 from tests.patience import HUNG_S, within
 from tests.ports import FreePorts
@@ -103,20 +105,34 @@ class Site:
     def __init__(self, folder: Path, port: int, seconds: float = HUNG_S) -> None:
         self.folder, self.port, self.told = folder, port, list[str]()
         self.own = founding.describe(folder / "founder", "founder", "127.0.0.1", port - 99)
-        self.founding = Founding(
+        self.gathering = Gathering(
             folder / "founder" / TLS_CERTIFICATE_FILE,
             folder / "founder" / TLS_KEY_FILE,
             SECRETS,
+            cluster=CLUSTER,
             seconds=seconds,
             check=lambda row, others: founding.check_description(row, [self.own, *others]),
             told=self.told.append,
+            expired="the codes have expired",
         )
         self.code = JoinCode(
             "127.0.0.1", port, CLUSTER, founding.fingerprint(folder / "founder"), SECRETS[0]
         )
 
+    async def form(self, rows: list[founding.Row]) -> list[founding.Row]:
+        return [{"index": index} for index in range(1, len(rows) + 1)]
+
     def machine(self, name: str, port: int) -> founding.Row:
         return founding.describe(self.folder / name, name, "127.0.0.1", port)
+
+    async def refuses(self, code: JoinCode, machine: founding.Row, why: str) -> None:
+        """That the machine hears it, and is not taken meanwhile, which it would wait for."""
+        asking = asyncio.create_task(ask_to_join(code, machine))
+        while not asking.done():
+            assert f"{machine['name']} has come" not in self.told, why
+            await asyncio.sleep(0.01)
+        with pytest.raises(JoinRefused, match=why):
+            asking.result()
 
     async def heard(self, line: str) -> None:
         async with within(HUNG_S):
@@ -126,9 +142,7 @@ class Site:
     def run(self, story: Callable[[], Awaitable[None]]) -> None:
         async def both() -> None:
             gathering = asyncio.create_task(
-                self.founding.gather(
-                    "127.0.0.1", self.port, lambda rows: [{"index": 1}, {"index": 2}]
-                )
+                self.gathering.gather("127.0.0.1", self.port, self.form)
             )
             try:
                 async with within(HUNG_S):
@@ -151,8 +165,7 @@ def test_a_code_is_used_once_and_free_again_when_its_machine_goes_away(site: Sit
         one, other = site.machine("one", 40_000), site.machine("other", 40_100)
         joining = asyncio.create_task(ask_to_join(site.code, one))
         await site.heard("one has come")
-        with pytest.raises(JoinRefused, match="this code was used, by one"):
-            await ask_to_join(site.code, other)
+        await site.refuses(site.code, other, "this code was used, by one")
         joining.cancel()
         await site.heard("one has gone away: its code may be used again")
         answers = await asyncio.gather(
@@ -175,11 +188,14 @@ def test_codes_that_were_changed_are_refused(site: Site) -> None:
 
     async def story() -> None:
         one = site.machine("one", 40_000)
-        with pytest.raises(JoinRefused, match="not one of this site's: it was changed"):
-            await ask_to_join(replace(site.code, secret=bytes(16)), one)
-        with pytest.raises(JoinRefused, match="another machine answers"):
-            await ask_to_join(replace(site.code, fingerprint=bytes(32)), one)
-        assert "one has come" not in site.told
+        begun = asyncio.get_running_loop().time()
+        changed = replace(site.code, secret=bytes(16))
+        await site.refuses(changed, one, "not one of this site's: it was changed")
+        assert asyncio.get_running_loop().time() > begun + 0.5, "secrets may be tried at any rate"
+        other = replace(site.code, cluster=bytes(16))
+        await site.refuses(other, one, "this code is of another site")
+        foreign = replace(site.code, fingerprint=bytes(32))
+        await site.refuses(foreign, one, "another machine answers")
 
     site.run(story)
 
@@ -202,7 +218,7 @@ async def beside(
     nobody asked for."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context)))
-    gathering = asyncio.create_task(site.founding.gather("127.0.0.1", site.port, list))
+    gathering = asyncio.create_task(site.gathering.gather("127.0.0.1", site.port, site.form))
     async with within(HUNG_S):
         listens = False
         while not listens:
@@ -222,7 +238,7 @@ def test_who_waits_when_the_codes_end_is_told_so_though_the_founder_ends_then(si
             nonlocal joining
             joining = elsewhere.submit(lambda: asyncio.run(ask_to_join(site.code, one)))
             await site.heard("one has come")
-            site.founding._complete.set_exception(TimeoutError())  # their time is over
+            site.gathering._complete.set_exception(TimeoutError())  # their time is over
             with pytest.raises(JoinRefused, match="the codes have expired"):
                 await gathering
 
@@ -254,13 +270,13 @@ def test_a_founder_that_is_interrupted_prints_nothing_of_those_who_dialled(site:
             joining = elsewhere.submit(lambda: asyncio.run(ask_to_join(site.code, one)))
             dialled = elsewhere.submit(silent)
             await site.heard("one has come")
-            while site.founding._strangers < 2:  # noqa: ASYNC110
+            while site.gathering._strangers < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             gathering.cancel()
             await asyncio.gather(gathering, return_exceptions=True)
 
         asyncio.run(beside(site, story, told))
-        with pytest.raises(JoinRefused, match="has gone away before the site was formed"):
+        with pytest.raises(JoinRefused, match="has gone away before it let this machine in"):
             joining.result(HUNG_S)
         assert dialled.result(HUNG_S) == b""
     assert told == []
@@ -276,3 +292,91 @@ def test_a_machine_with_the_name_or_ports_of_another_is_refused(site: Site) -> N
             await ask_to_join(site.code, {"name": "three"})
 
     site.run(story)
+
+
+def test_who_cannot_be_let_in_hears_why_and_so_does_who_invited(site: Site) -> None:
+    told: list[str] = []
+
+    async def form(rows: list[founding.Row]) -> list[founding.Row]:
+        raise StorageError("shard 0 has no quorum")
+
+    async def story(gathering: "asyncio.Task[None]") -> None:
+        codes = [replace(site.code, secret=secret) for secret in SECRETS]
+        machines = [site.machine("one", 40_000), site.machine("two", 40_100)]
+        asking = [ask_to_join(*pair) for pair in zip(codes, machines, strict=True)]
+        for refusal in await asyncio.gather(*asking, return_exceptions=True):
+            assert isinstance(refusal, JoinRefused) and "shard 0 has no quorum" in str(refusal)
+        with pytest.raises(StorageError, match="no quorum"):
+            await gathering
+
+    site.form = form  # type: ignore[method-assign]
+    asyncio.run(beside(site, story, told))
+    assert told == []
+
+
+# --- a site that runs -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """The folder of a node whose site has another one."""
+    rows = [founding.describe(tmp_path / name, name, name, 7400) for name in ("a", "b")]
+    made = founding.form_site(CLUSTER, rows, shards=1, segments_max=8)
+    told = founding.answer(made, "{}", 0)
+    founding.take(tmp_path / "a", told, rows[0]["public_key"], CLUSTER)
+    return tmp_path / "a"
+
+
+def test_a_code_is_for_one_machine_that_is_none_of_the_site(node: Path, tmp_path: Path) -> None:
+    machine = founding.describe(tmp_path / "c", "c", "c", 7400)
+    inviting.check_machine(node, machine, "c")
+    with pytest.raises(ConfigurationError, match="this code is for d, not for c"):
+        inviting.check_machine(node, machine, "d")
+    with pytest.raises(ConfigurationError, match="name b is taken"):
+        inviting.check_machine(node, machine | {"name": "b"}, "b")
+    with pytest.raises(ConfigurationError, match="first port 100 higher"):
+        inviting.check_machine(node, machine | {"host": "b", "peer_port": 7450}, "c")
+    with pytest.raises(ConfigurationError, match="does not describe itself"):
+        inviting.check_machine(node, {"name": "c"}, "c")
+    known = founding.describe(tmp_path / "b", "b", "b", 7400)
+    inviting.check_machine(node, known, "b")  # it went away in the middle, and comes again
+
+
+def told_by(node: Path, row: founding.Row, lost: str) -> founding.Row:
+    """What a machine is told that is let in."""
+    (node / SETTINGS_FILE).write_text(
+        encode_settings(0, room_rate=7, ship_target="off", console_host="10.0.0.1", pinning="off")
+    )
+    opened = read_node(node)
+    rows = [*map(founding.row_of, opened.site.nodes), row]
+    told = founding.answer(
+        founding.form_site(CLUSTER, rows, shards=1, segments_max=8), "{}", len(rows) - 1
+    )
+    return told | {"begins": {"0": "{}"}, "lost": lost, "federation": "its key"} | {
+        "settings": inviting.site_settings(opened)
+    }  # fmt: skip
+
+
+def test_a_machine_takes_what_is_the_sites_and_is_told_no_other_place(
+    node: Path, tmp_path: Path
+) -> None:
+    row = founding.describe(tmp_path / "c", "c", "c", 7400)
+    told = told_by(node, row, lost="b")
+    for wrong in (told | {"index": 0}, told | {"site": (node / "site.toml").read_text()}):
+        with pytest.raises(ConfigurationError, match="another machine's place was told"):
+            founding.take(tmp_path / "c", wrong, row["public_key"], CLUSTER)
+    with pytest.raises(ConfigurationError, match="another site was told"):
+        founding.take(tmp_path / "c", told, row["public_key"], bytes(16))
+    assert not (tmp_path / "c" / "site.toml").exists()
+    assert not (tmp_path / "c" / JOINING_FILE).exists(), "refused, and something was written"
+    founding.take(tmp_path / "c", told, row["public_key"], CLUSTER)
+    joined = read_node(tmp_path / "c")
+    assert (joined.index, joined.settings.room_rate, joined.settings.ship_target) == (2, 7, "off")
+    assert (joined.settings.console_host, joined.settings.pinning) == ("127.0.0.1", "auto")
+    assert (joined.path / "shard-0.group").read_text() == "{}"
+    assert (joined.path / JOINING_FILE).read_text() == "b\n"
+    federation = joined.path / "federation.json"
+    assert federation.read_text() == "its key" and federation.stat().st_mode & 0o777 == 0o600
+    assert founding.is_joining(joined.path)
+    with pytest.raises(ConfigurationError, match="belongs to a site"):
+        founding.refuse_known(tmp_path / "c")

@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
-from tests.security import rules_edge, rules_farm, rules_node, rules_port, rules_session
+from tests.security import (
+    rules_edge,
+    rules_farm,
+    rules_joining,
+    rules_node,
+    rules_port,
+    rules_session,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 RULES = (
@@ -11,6 +18,7 @@ RULES = (
     *rules_port.RULES,
     *rules_node.RULES,
     *rules_farm.RULES,
+    *rules_joining.RULES,
 )
 TABLE = "| threat | rule | where | test |\n|---|---|---|---|\n"
 

@@ -23,6 +23,7 @@ from appliance.cores.edge.connections import CLOSE, Connections
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.federation import Federation
 from appliance.cores.edge.frames import Frames
+from appliance.cores.edge.joining_nodes import JoiningNodes
 from appliance.cores.edge.log import Segments, ShardLog
 from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
 from appliance.cores.edge.object_requests import ObjectRequests
@@ -41,6 +42,7 @@ from appliance.cores.edge.requests.sending import Sending
 from appliance.cores.edge.requests.sign_in import SignIn
 from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
+from appliance.cores.edge.shard_room import Listener, ShardRoom
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Claims, Tokens
 from appliance.formats.checkpoint import ROOM_ROW
@@ -49,6 +51,12 @@ from appliance.formats.geometry import Geometry
 
 REQUEST, MEND = "request", "mend"
 __all__ = ["ASK", "CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "SAY", "Edge"]
+
+
+def _shard_room(*listeners: Listener | None) -> ShardRoom | None:
+    """None: nobody reads it."""
+    there = [listener for listener in listeners if listener is not None]
+    return ShardRoom(*there) if there else None
 
 
 class Edge:
@@ -70,6 +78,7 @@ class Edge:
         site: int = 1,
         name: str = "edge",
         revocations: Revocations | None = None,
+        joining: JoiningNodes | None = None,
     ) -> None:
         """`site`: its number among linked ones; `name`: of this edge among all of them."""
         self.geometry = geometry
@@ -80,7 +89,7 @@ class Edge:
             for shard in range(shard_count)
         }
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
-        self.lookup.revocations = revocations
+        self.lookup.shard_room = _shard_room(revocations, joining)
         self.fanout = Fanout(self.logs, epoch)
         self._effects: list[tuple] = []
         self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read

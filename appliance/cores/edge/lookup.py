@@ -16,8 +16,8 @@ import numpy as np
 from appliance.base.limits import LOCAL_ROOMS_MAX
 from appliance.cores.edge.catalogue import Catalogue, Room
 from appliance.cores.edge.log import Fresh, ShardLog
-from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
+from appliance.cores.edge.shard_room import ShardRoom
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.event import decode_policy
@@ -29,10 +29,10 @@ from appliance.formats.record import (
     LOG_SEQ,
     SHARD_ROOM_ID,
 )
-from appliance.formats.revocation import SHARD as REVOKED_IN
+from appliance.formats.revocation import SHARD as TOLD_IN
 from appliance.formats.room_name import room_id_of
 
-_ASK_ROW_NS = 100_000_000  # between two times that the place of revocations is asked for
+_ASK_ROW_NS = 100_000_000  # between two times that the place of the shard's room is asked for
 LOOK_UP = "look_up"  # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
 
 
@@ -60,7 +60,7 @@ class Lookup:
         self, *, shard_of: Callable[[bytes], int], logs: dict[int, ShardLog], catalogue: Catalogue
     ) -> None:
         self.catalogue = catalogue
-        self.revocations: Revocations | None = None  # read out of shard 0's own room, if wanted
+        self.shard_room: ShardRoom | None = None  # shard 0's own, if it is read
         self._is_row_asked, self._ask_row_ns = False, 0
         self.shard_of, self._logs = shard_of, logs
         self._asked: dict[bytes, None] = {}  # no answer yet
@@ -69,13 +69,13 @@ class Lookup:
         self._lost: dict[bytes, None] = {}  # followed, but the shard's log was lost
 
     def advance(self, shard: int, log_seq: int) -> Fresh | None:
-        """As `ShardLog.advance`, of the rooms that are known; and hear of revocations."""
+        """As `ShardLog.advance`, of the rooms that are known; and hear of operators' acts."""
         log = self._logs[shard]
-        if shard != REVOKED_IN or self.revocations is None:
+        if shard != TOLD_IN or self.shard_room is None:
             return log.advance(log_seq, self.catalogue.rooms)
         fresh = log.advance(log_seq, self.catalogue.rooms, SHARD_ROOM_ID)
         if fresh is not None and SHARD_ROOM_ID in fresh:
-            self.revocations.learn(fresh.pop(SHARD_ROOM_ID))
+            self.shard_room.learn(fresh.pop(SHARD_ROOM_ID))
         return fresh
 
     # --- asking
@@ -92,12 +92,12 @@ class Lookup:
             self._to_ask[room_id] = None
 
     def take_effects(self) -> list[tuple]:
-        """Look-ups to send, one for each shard that is attached, and one for revocations."""
-        revocations, effects = self.revocations, []
-        if revocations is not None and revocations.wants_row and not self._is_row_asked:
-            if REVOKED_IN in self._logs:
+        """Look-ups to send, one for each shard that is attached, and one for its own room."""
+        room, effects = self.shard_room, []
+        if room is not None and room.wants_row and not self._is_row_asked:
+            if TOLD_IN in self._logs:
                 self._is_row_asked = True
-                effects.append((LOOK_UP, REVOKED_IN, [SHARD_ROOM_ID]))
+                effects.append((LOOK_UP, TOLD_IN, [SHARD_ROOM_ID]))
         return effects + self._take_asked()
 
     def _take_asked(self) -> list[tuple]:
@@ -115,12 +115,12 @@ class Lookup:
 
     def on_tick(self, now_ns: int, now_us: int) -> list[Session]:
         """Ask again for what is waited for; the sessions that waited long enough."""
-        if self.revocations is not None:
+        if self.shard_room is not None:
             self._is_row_asked = self._is_row_asked and now_ns < self._ask_row_ns
             if not self._is_row_asked:
                 self._ask_row_ns = now_ns + _ASK_ROW_NS
-            if REVOKED_IN in self._logs:
-                self.revocations.read_on(self._logs[REVOKED_IN], now_us)
+            if TOLD_IN in self._logs:
+                self.shard_room.read_on(self._logs[TOLD_IN], now_us)
         for room_id in self._lost:
             self._ask(room_id)
         late = []
@@ -154,7 +154,7 @@ class Lookup:
         lacking: list[Session] = []
         for room_id, row in zip(room_ids, table, strict=True):
             if room_id == SHARD_ROOM_ID:
-                self._on_revoked_row(log_seq, row)
+                self._on_shard_row(log_seq, row)
                 continue
             self._asked.pop(room_id, None)
             if row["room_id"].tobytes() != room_id:
@@ -164,12 +164,12 @@ class Lookup:
                 ready += self._waiting.pop(room_id, [])
         return ready, lacking
 
-    def _on_revoked_row(self, log_seq: int, row: np.void) -> None:
-        log = self._logs.get(REVOKED_IN)
+    def _on_shard_row(self, log_seq: int, row: np.void) -> None:
+        log = self._logs.get(TOLD_IN)
         is_there = row["room_id"].tobytes() == SHARD_ROOM_ID
-        if log is not None and self.revocations is not None and is_there:
+        if log is not None and self.shard_room is not None and is_there:
             count, sealed = int(row["message_count"]), int(row["sealed_segment"])
-            self.revocations.on_row(log, sealed_segment=sealed, count=count, log_seq=log_seq)
+            self.shard_room.on_row(log, sealed_segment=sealed, count=count, log_seq=log_seq)
 
     def _learn(self, shard: int, log_seq: int, room_id: bytes, row: np.void) -> bool:
         log = self._logs.get(shard)
@@ -223,8 +223,8 @@ class Lookup:
     def lose(self, shard: int) -> list[Room]:
         """The shard's log is gone: its rooms must be placed anew. Those that are followed are asked
         for."""
-        if shard == REVOKED_IN and self.revocations is not None:
-            self.revocations.on_lost()
+        if shard == TOLD_IN and self.shard_room is not None:
+            self.shard_room.read_again()
         lost = [room for room in self.catalogue.of_shard(shard) if room.loaded]
         for room in lost:
             room.loaded = False

@@ -17,6 +17,7 @@ node-0/
 ├── federation/                         channels of the rooms that it shares with them
 ├── sockets/                            Unix sockets between the node's own processes
 ├── formatted                           written last by format: the node may be started
+├── joining                             by `join`, until the node is what its code makes of it
 └── removed                             by `member remove`: a local site starts without this node
 """
 
@@ -52,6 +53,7 @@ FEDERATION_FILE = "federation.json"  # this node's part of the federation, if it
 FARM_DIRECTORY_FILE = "farm-directory.json"  # the newest one that this node has seen
 FARM_JOIN_FILE = "farm-join"  # this node waits for the farm to take it in
 FORMATTED_FILE = "formatted"
+JOINING_FILE = "joining"  # by `join` of a running site: what is left; names the node replaced
 REMOVED_FILE = "removed"  # of a local site's node that belongs to no shard any more
 # in a local site's folder: the private keys of its issuer of tokens, and of who says which nodes
 # may sign the farm's directory

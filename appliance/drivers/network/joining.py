@@ -1,11 +1,11 @@
-"""How machines that have no site yet find each other: the founder listens, each of the others shows
-its code once, and all are answered when the last has come.
+"""How machines that belong to no site yet are let into one: a founder, or a node that invites,
+listens; each machine shows its code once, and all are answered when the last has come.
 
-    joiner                                   founder
+    joiner                                   who made the code
     TLS 1.3, the key that answers is that of the code
-    {"secret", "node": {...}} ─────────────▶ known, not used, not expired
-                                             waits until all have come
-    ◀───────────────────────────── {"index", "site", "jwks"}  or  {"error"}
+    {"secret", "cluster", "node": {...}} ──▶ known, of this site, not used, not expired
+                                             waits until all have come, and lets them in
+    ◀───────────────────────────── {"index", "site", "jwks", ...}  or  {"error"}
 """
 
 import asyncio
@@ -14,12 +14,12 @@ import hashlib
 import hmac
 import json
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.errors import ApplianceError, ConfigurationError, StorageError
 from appliance.base.json_text import parse_json
 from appliance.drivers.network.handlers import Handlers
 from appliance.drivers.network.stream_end import end
@@ -30,6 +30,7 @@ _LINE_SIZE_MAX = 1 << 20
 _ASK_S = 20.0  # for a stranger to say what it wants
 _ANSWER_S = 20.0  # for one to take the answer
 _STRANGERS_MAX = 16  # at once
+_WRONG_S = 0.5  # before a wrong secret is answered: with so many at once, all that can be tried
 _CONNECT_S = 20.0
 # what comes of reading a line that is none: cut off, without end, no JSON object
 _NONSENSE = (EOFError, asyncio.LimitOverrunError, ValueError)
@@ -38,7 +39,7 @@ Row = dict[str, Any]
 
 
 class JoinRefused(StorageError):
-    """The founder does not take this code: the sentence says why."""
+    """Who made this code does not take it: the sentence says why."""
 
     code = 1122
 
@@ -52,9 +53,10 @@ class _Invited:
     answer: "asyncio.Future[Row] | None" = field(default=None)
 
 
-class Founding:
+class Gathering:
     """Listens for as many machines as there are `secrets`. `check(node)` raises ConfigurationError
-    for a description that cannot be taken; `told(line)` hears of each that came or was refused."""
+    for a description that cannot be taken; `told(line)` hears of each that came or was refused;
+    `expired` says what it means when the time is over before all came."""
 
     def __init__(
         self,
@@ -62,40 +64,52 @@ class Founding:
         key: Path,
         secrets: list[bytes],
         *,
+        cluster: bytes,
         seconds: float,
         check: Callable[[Row, list[Row]], None],
         told: Callable[[str], None],
+        expired: str,
     ) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
         self._context.load_cert_chain(certificate, key)
         self._invited = [_Invited(secret) for secret in secrets]
+        self._cluster = cluster.hex()
         self._seconds, self._check, self._told = seconds, check, told
         self._strangers = 0
-        self._expired = False
+        self._is_expired, self._expired = False, expired
 
-    async def gather(self, host: str, port: int, form: Callable[[list[Row]], list[Row]]) -> None:
+    async def gather(
+        self,
+        host: str,
+        port: int,
+        form: Callable[[list[Row]], Awaitable[list[Row]]],
+        listens: Callable[[], None] = lambda: None,
+    ) -> None:
         """Until all have come and `form(their descriptions)` has given each its answer; then until
-        each has taken it. JoinRefused when the time is over before."""
+        each has taken it. JoinRefused when the time is over before; what `form` raises is told to
+        all who wait. `listens()` is called once machines may come."""
         loop = asyncio.get_running_loop()
         self._complete: asyncio.Future[None] = loop.create_future()
         handlers = Handlers(self._serve)
         server = await asyncio.start_server(
             handlers.serve, host, port, ssl=self._context, limit=_LINE_SIZE_MAX
         )
+        listens()
         try:
             try:
                 await asyncio.wait_for(self._complete, self._seconds)
             except TimeoutError as error:
-                self._expired = True
-                self._refuse_waiting()
-                await self._all_taken()
-                raise JoinRefused(
-                    "the codes have expired before all machines came: found the site anew; nothing "
-                    "was formed"
-                ) from error
+                self._is_expired = True
+                await self._refuse_waiting("this code has expired: ask for a new one")
+                raise JoinRefused(self._expired) from error
             rows = [each.joined for each in self._invited if each.joined is not None]
-            for each, answer in zip(self._invited, form(rows), strict=True):
+            try:
+                answers = await form(rows)
+            except ApplianceError as error:
+                await self._refuse_waiting(str(error))
+                raise
+            for each, answer in zip(self._invited, answers, strict=True):
                 assert each.answer is not None
                 each.answer.set_result(answer)
             await asyncio.sleep(0)
@@ -111,10 +125,11 @@ class Founding:
                 while self._strangers:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
 
-    def _refuse_waiting(self) -> None:
+    async def _refuse_waiting(self, sentence: str) -> None:
         for each in self._invited:
             if each.answer is not None and not each.answer.done():
-                each.answer.set_result({"error": "this code has expired: ask for a new one"})
+                each.answer.set_result({"error": sentence})
+        await self._all_taken()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._strangers += 1
@@ -136,9 +151,12 @@ class Founding:
         secret, node = bytes.fromhex(str(asked.get("secret", ""))), asked.get("node")
         found = [each for each in self._invited if hmac.compare_digest(each.secret, secret)]
         if not found or not isinstance(node, dict):
+            await asyncio.sleep(_WRONG_S)
             return self._refused("this code is not one of this site's: it was changed")
         (each,) = found
-        if self._expired:
+        if asked.get("cluster", self._cluster) != self._cluster:
+            return self._refused("this code is of another site")
+        if self._is_expired:
             return self._refused("this code has expired: ask for a new one")
         if each.joined is not None:
             return self._refused(f"this code was used, by {each.joined['name']}")
@@ -149,7 +167,7 @@ class Founding:
         return await self._wait(each, node, reader)
 
     async def _wait(self, each: _Invited, node: Row, reader: asyncio.StreamReader) -> Row:
-        """Until the site is formed; one that goes away meanwhile frees its code."""
+        """Until all have come and are let in; one that goes away before frees its code."""
         each.joined, each.answer = node, asyncio.get_running_loop().create_future()
         self._told(f"{node['name']} has come")
         if all(other.joined is not None for other in self._invited):
@@ -172,8 +190,8 @@ class Founding:
 
 
 async def ask_to_join(code: JoinCode, node: Row) -> Row:
-    """Show the code and describe this machine; the answer, when the site is formed. JoinRefused
-    with the founder's sentence, or when somebody else answers at its address."""
+    """Show the code and describe this machine; the answer, when it is let in. JoinRefused with the
+    sentence of who made the code, or when somebody else answers at its address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # pinned below
@@ -185,8 +203,8 @@ async def ask_to_join(code: JoinCode, node: Row) -> Row:
             )
     except (OSError, TimeoutError) as error:
         raise JoinRefused(
-            f"nobody answers at {where}: `tigerchat found` must be running there; its codes end "
-            "with it"
+            f"nobody answers at {where}: `tigerchat found` or `tigerchat member invite` made this "
+            "code and must be running there; a code that was used or has expired ends with it"
         ) from error
     try:
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -196,10 +214,13 @@ async def ask_to_join(code: JoinCode, node: Row) -> Row:
                 f"another machine answers at {where} than the one that made this code: nothing was "
                 "told to it"
             )
-        writer.write(json.dumps({"secret": code.secret.hex(), "node": node}).encode() + b"\n")
+        asked = {"secret": code.secret.hex(), "cluster": code.cluster.hex(), "node": node}
+        writer.write(json.dumps(asked).encode() + b"\n")
         answer = await _row(reader)
     except (OSError, *_NONSENSE) as error:
-        raise JoinRefused(f"{where} has gone away before the site was formed: try again") from error
+        raise JoinRefused(
+            f"{where} has gone away before it let this machine in: try again"
+        ) from error
     finally:
         await end(writer)
     if "error" in answer:

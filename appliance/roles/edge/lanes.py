@@ -28,11 +28,20 @@ from appliance.cores.vsr.log_sessions import (
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.nvme.latency import Latency
+from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats.envelope import OPERATION_APPEND, Header, Message
-from appliance.formats.geometry import Geometry
+from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import Site
 
 Send = Callable[[Header, bytes], None]  # to one replica, now or never
+
+
+def geometry_of(node: NodeFolder) -> Geometry:
+    """The sizes of this site's shards: all are formatted alike."""
+    for place in (node.volume(shard.number) for shard in node.shards):
+        if (place / "volume.json").exists():  # a disk may be lost: the others serve meanwhile
+            return GEOMETRIES[read_facts(place)["geometry"]]
+    return PRODUCTION
 
 
 def lanes_per_shard(node: NodeFolder, geometry: Geometry) -> int:

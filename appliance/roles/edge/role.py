@@ -30,8 +30,6 @@ from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.host.slack import Slack
 from appliance.drivers.network.owner import LINES, STREAM, WEBSOCKET, ChatConnection
 from appliance.drivers.network.status import StatusServer
-from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
-from appliance.formats.geometry import PRODUCTION, Geometry
 from appliance.formats.site import SITE_FILE, shard_of_room
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.edge import EdgeStatus
@@ -39,9 +37,10 @@ from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.edge.addresses import elsewhere, elsewhere_listed
 from appliance.roles.edge.figures import answered, edge_status, why_unhealthy
 from appliance.roles.edge.key_file import KeyFile
-from appliance.roles.edge.lanes import Lanes, lanes_per_shard
+from appliance.roles.edge.lanes import Lanes, geometry_of, lanes_per_shard
 from appliance.roles.edge.listeners import Listeners
 from appliance.roles.edge.replicas import Replicas
+from appliance.roles.edge.site_growth import SiteGrowth
 from appliance.roles.edge.traffic import Traffic
 from appliance.roles.edge.waking import DESERTED_TICKS, QUIET_TICKS, Waking
 
@@ -51,12 +50,13 @@ _HELD_TICKS = _SECOND_TICKS // 10
 _STUCK_TICKS = 5 * _SECOND_TICKS
 
 
-def _geometry(node: NodeFolder) -> Geometry:
-    """The sizes of this site's shards: all are formatted alike."""
-    for place in (node.volume(shard.number) for shard in node.shards):
-        if (place / "volume.json").exists():  # a disk may be lost: the others serve meanwhile
-            return GEOMETRIES[read_facts(place)["geometry"]]
-    return PRODUCTION
+def _new_tokens(node: NodeFolder, revocations: Revocations) -> Tokens:
+    """Of this site; keys are read later."""
+    issuer, audience = node.site.token_issuer, node.site.token_audience
+    life_s_max = node.settings.token_life_s_max
+    tokens = Tokens(issuer=issuer, audience=audience, keys={}, life_s_max=life_s_max)
+    tokens.is_revoked = revocations.is_revoked
+    return tokens
 
 
 class EdgeRole:
@@ -64,16 +64,11 @@ class EdgeRole:
 
     def __init__(self, node: NodeFolder, number: int, log: logging.Logger) -> None:
         self._node, self._number, self._log = node, number, log
-        site, settings, geometry = node.site, node.settings, _geometry(node)
-        tokens = Tokens(
-            issuer=site.token_issuer,
-            audience=site.token_audience,
-            keys={},
-            life_s_max=settings.token_life_s_max,
-        )
+        site, settings, geometry = node.site, node.settings, geometry_of(node)
         revocations = Revocations(settings.token_life_s_max)
-        tokens.is_revoked = revocations.is_revoked
+        tokens = _new_tokens(node, revocations)
         self._keys = KeyFile(node.path / JWKS_FILE, tokens, log)
+        self._growth = SiteGrowth(node.path / SITE_FILE, node.view, log)
         self._unread: dict[ChatConnection, None] = {}  # not read from, until the core listens
         prng = Prng(clock.seed())
         self._edge = Edge(
@@ -94,6 +89,7 @@ class EdgeRole:
             site=site.number,
             name=f"{site.number}.{settings.index}.{number}",
             revocations=revocations,
+            joining=self._growth.joining if number == 0 else None,
         )
         self._counters, self._drops, self._traffic = Counter[str](), Counter[str](), Traffic()
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
@@ -250,7 +246,7 @@ class EdgeRole:
         for whom that matters, or something left to learn for who may come."""
         if self._is_busy():
             return 1
-        known = self._edge.lookup.revocations
+        known = self._edge.lookup.shard_room
         is_deserted = not self._edge.sessions and (known is None or known.is_read)
         return DESERTED_TICKS if is_deserted else QUIET_TICKS
 
@@ -276,6 +272,8 @@ class EdgeRole:
         # by others, where our replica is away
         for reported in self._lanes.sessions.configurations():
             self._watch.learn(*reported)
+        if self._number == 0:
+            self._growth.go_on(self._watch.view, self._edge.lookup.shard_room)
         self._look_at_directory()
 
     # --- chat clients

@@ -159,12 +159,13 @@ def test_an_edge_that_begins_reads_what_was_said_before_it() -> None:
         audit(past, b'{"act":{"do":"something else"}}', next(seqs))
     past.say(bert, room, 1, 20)
     past.settle()
-    fresh = World(revocations=Revocations(LIFE_S), attached=False)
+    revocations = Revocations(LIFE_S)
+    fresh = World(revocations=revocations, attached=False)
     fresh.shard = past.shard
     fresh.attach()
     fresh.tick(2 + len(past.shard.log) // limits.REVOCATIONS_PAGE)
-    revocations = fresh.edge.lookup.revocations
-    assert revocations is not None and revocations.is_read and len(revocations) == 1
+    room_read = fresh.edge.lookup.shard_room
+    assert room_read is not None and room_read.is_read and len(revocations) == 1
     assert fresh.closed[hello(fresh, token("anna")).number] == "token_revoked"
 
 
@@ -176,33 +177,35 @@ def test_what_was_revoked_before_any_token_was_issued_is_not_looked_for() -> Non
     fresh.shard, fresh.now_us = past.shard, START_US + 2 * LIFE_S * 1_000_000
     fresh.attach()
     fresh.tick(3)
-    revocations = fresh.edge.lookup.revocations
-    assert revocations is not None and revocations.is_read
-    assert revocations._next_op > limits.REVOCATIONS_PAGE
+    room = fresh.edge.lookup.shard_room
+    assert room is not None and room.is_read
+    assert room._next_op > limits.REVOCATIONS_PAGE
 
 
 def test_a_replica_that_has_no_tables_is_asked_again() -> None:
     past = world()
     revoke(past, "sub", "anna")
-    fresh = World(revocations=Revocations(LIFE_S), attached=False)
+    revocations = Revocations(LIFE_S)
+    fresh = World(revocations=revocations, attached=False)
     fresh.shard, fresh.rooms_here = past.shard, False
     fresh.attach()
     fresh.tick(30)
-    revocations = fresh.edge.lookup.revocations
-    assert revocations is not None and not revocations.is_read
+    room = fresh.edge.lookup.shard_room
+    assert room is not None and not room.is_read
     fresh.rooms_here = True
     fresh.tick(30)
-    assert revocations.is_read and len(revocations) == 1
+    assert room.is_read and len(revocations) == 1
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.cores.edge.revocations.REVOCATIONS_MAX", 100)
-    one = world()
+    revocations = Revocations(LIFE_S)
+    one = World(revocations=revocations)
+    one.tick()
     for seq in range(1, 1000):
         revoke(one, "jti", f"t{seq}", seq)
         one.publish()
-    revocations = one.edge.lookup.revocations
-    assert revocations is not None and 80 <= len(revocations) <= 100
+    assert 80 <= len(revocations) <= 100
     with pytest.raises(TokenRevoked):
         one.edge.admit("10.0.0.1", token(jti="t999"))  # the newest stay
 

@@ -18,6 +18,7 @@ from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
 from appliance.cores.edge.encoding import Encoding
+from appliance.cores.edge.joining_nodes import JoiningNodes
 from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
@@ -271,6 +272,7 @@ class World:
         lanes: int = 4,
         attached: bool = True,
         revocations: Revocations | None = None,
+        joining: JoiningNodes | None = None,
     ) -> None:
         self.shard = Shard()
         self.tokens = Tokens(issuer="site", audience="chat", keys={"k1": KEY.public_key()})
@@ -285,6 +287,7 @@ class World:
             prng=Prng(1),
             lanes_per_shard=lanes,
             revocations=revocations,
+            joining=joining,
         )
         if revocations is not None:
             self.tokens.is_revoked = revocations.is_revoked

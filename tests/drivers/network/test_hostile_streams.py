@@ -19,7 +19,7 @@ import uvloop
 from starlette.applications import Starlette
 
 from appliance.drivers.network.framing import Signer
-from appliance.drivers.network.joining import Founding
+from appliance.drivers.network.joining import Gathering, Row
 from appliance.drivers.network.local import LocalServer, make_ring
 from appliance.drivers.network.objects_link import OBJECTS_SOCKET
 from appliance.drivers.network.operator_port import OperatorPort, bind
@@ -159,27 +159,33 @@ async def console_port(folder: Path) -> AsyncIterator[Port]:
     await port.close()
 
 
+async def nobody(rows: list[Row]) -> list[Row]:
+    return []
+
+
 @contextlib.asynccontextmanager
 async def founding_port(folder: Path) -> AsyncIterator[Port]:
     node = make_node(folder, 0)
-    founding = Founding(
+    gate = Gathering(
         node.certificate,
         node.private,
         [b"s" * 16],
+        cluster=bytes(16),
         seconds=10 * HUNG_S,
         check=lambda row, others: None,
         told=lambda sentence: None,
+        expired="",
     )
     with socket.create_server(("127.0.0.1", 0)) as sock:
         number = sock.getsockname()[1]
-    gathering = asyncio.ensure_future(founding.gather("127.0.0.1", number, list))
+    gathering = asyncio.ensure_future(gate.gather("127.0.0.1", number, nobody))
     writer = None
     while writer is None:
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", number)
         await asyncio.sleep(0.01)
     writer.close()
-    yield Port(number, lambda: founding._strangers, trusting())
+    yield Port(number, lambda: gate._strangers, trusting())
     gathering.cancel()
     await asyncio.gather(gathering, return_exceptions=True)
 
