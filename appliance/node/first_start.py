@@ -33,11 +33,16 @@ from appliance.cores.setup.steps import (
     Write,
 )
 from appliance.drivers.host.durable_file import write_durable
-from appliance.drivers.host.node_folder import FORMATTED_FILE, JWKS_FILE, KEYS_FOLDER
+from appliance.drivers.host.node_folder import (
+    FORMATTED_FILE,
+    JWKS_FILE,
+    KEYS_FOLDER,
+)
 from appliance.drivers.nvme.device import contents, probe
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.settings import SETTINGS_FILE
 from appliance.formats.site import SITE_FILE
+from appliance.node.founding import is_joining
 
 IMAGE_FILE = "/etc/tigerchat-image"  # the image's version: a machine without it is not ours to set
 NODE_USER = "tigerchat"
@@ -100,7 +105,10 @@ def find_machine(root: Path = Path("/")) -> Machine:
 def how_far(root: Path) -> Begun:
     """What an earlier setup that was cut off has left."""
     folder = root / NODE_FOLDER.lstrip("/")
-    if (folder / FORMATTED_FILE).exists():
+    is_formatted = (folder / FORMATTED_FILE).exists()
+    if is_joining(folder):
+        return Begun.CATCHING_UP if is_formatted else Begun.JOINING
+    if is_formatted:
         return Begun.VOLUMES
     if not (folder / SITE_FILE).exists():
         return Begun.NOTHING

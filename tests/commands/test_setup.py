@@ -197,7 +197,11 @@ def test_what_was_begun_is_seen_in_the_node_s_folder(tmp_path: Path) -> None:
     assert how_far(tmp_path) is Begun.NOTHING
     (folder / "site.toml").touch()
     assert how_far(tmp_path) is Begun.SITE
+    (folder / "joining").touch()
+    assert how_far(tmp_path) is Begun.JOINING
     (folder / "formatted").touch()
+    assert how_far(tmp_path) is Begun.CATCHING_UP
+    (folder / "joining").unlink()
     assert how_far(tmp_path) is Begun.VOLUMES
 
 

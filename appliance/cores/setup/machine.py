@@ -22,6 +22,8 @@ class Begun(Enum):
     NOTHING = "nothing"
     SITE = "a site that it belongs to"
     REPLACING = "to replace a lost machine"
+    JOINING = "to join a site that runs"
+    CATCHING_UP = "to catch up with a site that runs"
     VOLUMES = "its volumes"
 
 
@@ -171,9 +173,12 @@ def parse_code(text: str) -> str:
     return "".join(text.split())
 
 
-def parse_backup(text: str) -> str:
-    """A device with a file system, or a folder, that holds the files of the lost machine."""
-    if not text.startswith("/") or any(not letter.isprintable() for letter in text):
+def parse_lost(text: str) -> str:
+    """A code; or a device with a file system, or a folder, that holds the files of the lost
+    machine."""
+    if not text.startswith("/"):
+        return parse_code(text)
+    if any(not letter.isprintable() for letter in text):
         raise ConfigurationError("say a device such as /dev/sdb1, or a folder, from / on")
     return text
 

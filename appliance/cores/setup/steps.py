@@ -63,7 +63,7 @@ class Answers:
     part: Part = Part.NEW
     machines: int = 1
     code: str = ""
-    backup: str = ""
+    lost: str = ""  # whose part it takes: a code, or where the files of the lost machine lie
 
 
 def steps_of(answers: Answers, begun: Begun) -> list[Step]:
@@ -116,16 +116,20 @@ def _site(answers: Answers, begun: Begun) -> Iterator[Step]:
     if begun is Begun.SITE:
         yield Run((PROGRAM, "format", *folder, "--new-site", *device), as_node=True)
         return
+    if begun in (Begun.JOINING, Begun.CATCHING_UP):
+        yield Run((PROGRAM, "join", *folder, "--once", *device), as_node=True)
+        return
     if begun is Begun.NOTHING:
         yield Write(PART_FILE, f"{answers.part.value}\n")
-    if begun is Begun.REPLACING or answers.part is Part.REPLACE:
+    code = answers.code or ("" if answers.lost.startswith("/") else answers.lost)
+    if begun is Begun.REPLACING or (answers.part is Part.REPLACE and not code):
         if begun is Begun.NOTHING:
-            yield Bring(answers.backup)
+            yield Bring(answers.lost)
         yield Run((PROGRAM, "recover", *folder, "--once", *device), as_node=True)
     else:
         known = [*folder, "--name", answers.name, "--host", ADDRESS, *device]
-        if answers.part is Part.JOIN:
-            yield Run((PROGRAM, "join", answers.code, *known), as_node=True)
+        if code:
+            yield Run((PROGRAM, "join", code, *known, "--once"), as_node=True)
         else:
             fit = answers.disk.segments if answers.disk is not None else SEGMENTS_MAX_DEFAULT
             most = ["--segments-max", str(min(fit, SEGMENTS_MAX_DEFAULT))]

@@ -38,7 +38,7 @@ class Wizard:
             "part": parsing.parse_part,
             "machines": parsing.parse_machines,
             "code": parsing.parse_code,
-            "backup": parsing.parse_backup,
+            "lost": parsing.parse_lost,
             "yes": parsing.parse_yes,
         }
 
@@ -72,12 +72,12 @@ class Wizard:
     def _is_asked(self, key: str) -> bool:
         begun, part = self._machine.begun, self._answers.get("part")
         if key == "disk":
-            return begun is not Begun.VOLUMES
+            return begun not in (Begun.VOLUMES, Begun.CATCHING_UP)
         if key == "erase":
             return "disk" in self._answers and bool(self._answers["disk"].carries)
         if key == "part":
             return begun is Begun.NOTHING
-        needs = {"machines": Part.NEW, "code": Part.JOIN, "backup": Part.REPLACE}
+        needs = {"machines": Part.NEW, "code": Part.JOIN, "lost": Part.REPLACE}
         return key not in needs or part is needs[key]
 
     def _question(self, key: str) -> Question:
@@ -96,16 +96,30 @@ class Wizard:
         if key == "part":
             choices = (
                 "  new      begin a site, alone or for others to join",
-                "  join     join a site that is being founded, by a code",
-                "  replace  take the part of a machine that was lost, from a copy of its files",
+                "  join     join a site, by a code",
+                "  replace  take the part of a machine that was lost, by a code or its files",
             )
             return Question(key, (*choices, "What shall this machine be"), Part.NEW.value)
         if key == "yes":
             return Question(key, (*self._summary(), "Is that right: yes, or no to begin again"))
         asked = {
             "machines": Question(key, ("How many machines has the site",), MACHINES_DEFAULT),
-            "code": Question(key, ("Code that the founding machine shows",)),
-            "backup": Question(key, (f"The lost machine's {_FILES}: on which device or folder",)),
+            "code": Question(
+                key,
+                (
+                    "  of `tigerchat found` on the founding machine, or, where the site runs, of",
+                    "  `tigerchat member invite` on a machine of it",
+                    "Code",
+                ),
+            ),
+            "lost": Question(
+                key,
+                (
+                    "  a code of `tigerchat member invite --replace` on a machine of the site, or",
+                    f"  the device or folder with the lost machine's {_FILES}",
+                    "Code, device or folder",
+                ),
+            ),
         }
         return asked[key]
 
@@ -132,6 +146,10 @@ class Wizard:
         part = {
             Part.NEW: f"begins a site of {known.get('machines')}",
             Part.JOIN: "joins by a code",
-            Part.REPLACE: f"replaces a lost machine, from {known.get('backup')}",
+            Part.REPLACE: f"replaces a lost machine, {_how(known.get('lost', ''))}",
         }[known["part"]]
         return [*lines, f"  {part}"]
+
+
+def _how(lost: str) -> str:
+    return f"from {lost}" if lost.startswith("/") else "by a code"

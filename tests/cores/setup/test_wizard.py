@@ -31,7 +31,7 @@ ANSWERS = {
     "disk": NVME.name,
     "machines": "3",
     "code": CODE,
-    "backup": "/dev/sdb1",
+    "lost": "/dev/sdb1",
 }
 
 
@@ -55,7 +55,7 @@ def written(wizard: Wizard) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("part", "last"), [("new", "machines"), ("join", "code"), ("replace", "backup")]
+    ("part", "last"), [("new", "machines"), ("join", "code"), ("replace", "lost")]
 )
 def test_at_most_six_questions_whatever_the_machine_is_to_be(part: str, last: str) -> None:
     _, asked = answered(part=part)
@@ -125,6 +125,23 @@ def test_a_lost_machine_is_recovered_and_never_made_as_of_a_new_site() -> None:
     assert commands(again) == [recover] and Bring("/dev/sdb1") not in again.steps
 
 
+def test_a_lost_machine_is_replaced_by_a_code_and_a_cut_off_join_goes_on_without_one() -> None:
+    wizard, asked = answered(part="replace", lost=CODE)
+    assert asked == ["name", "network", "disk", "part", "lost", "yes"]
+    (join,) = commands(wizard)
+    assert join[:2] == ("join", CODE) and join[-1] == "--once"
+    assert not any(isinstance(step, Bring) for step in wizard.steps)
+    assert commands(answered(part="join")[0]) == [join]
+    begun, asked = answered(replace(MACHINE, begun=Begun.JOINING))
+    assert asked == ["name", "network", "disk", "yes"]
+    (join,) = commands(begun)
+    assert join[0] == "join" and CODE not in join and "--once" in join and NVME.path in join
+    whole, asked = answered(replace(MACHINE, begun=Begun.CATCHING_UP))
+    assert asked == ["name", "network", "yes"], "its volume is not made again"
+    (join,) = commands(whole)
+    assert join[0] == "join" and "--device" not in join
+
+
 def test_a_setup_that_was_cut_off_goes_on_with_what_it_had_begun() -> None:
     site, asked = answered(replace(MACHINE, begun=Begun.SITE))
     assert asked == ["name", "network", "disk", "yes"]
@@ -162,14 +179,15 @@ def test_a_no_at_the_end_begins_again_and_forgets() -> None:
         ("machines", ("0", "7", "-3", "three", "³", "9" * 99), "say how many machines"),
         ("machines", ("2",), "live through the loss of neither"),
         ("code", ("", CODE[:-1], CODE.replace("A", "B", 1)), "no join code"),
-        ("backup", ("", "sdb1", "/dev/\x1bsdb1"), "say a device such as"),
+        ("lost", ("/dev/\x1bsdb1",), "say a device such as"),
+        ("lost", ("", "sdb1", CODE[:-1]), "no join code"),
         ("yes", ("y", "nope"), "say yes, or no"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_right_is_refused_and_asked_again(
     key: str, lines: tuple[str, ...], why: str
 ) -> None:
-    parts = {"machines": "new", "code": "join", "backup": "replace"}
+    parts = {"machines": "new", "code": "join", "lost": "replace"}
     wizard = Wizard(MACHINE)
     usual = {**ANSWERS, "name": "a", "part": parts.get(key, "new")}
     while wizard.question is not None and wizard.question.key != key:
