@@ -17,6 +17,7 @@ that a test runs asks as well, and is no run: what belongs to the run of that te
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -144,6 +145,11 @@ def become(streams: list[int], answer: socket.socket) -> list[str]:
     os.environ.update(asked["environment"])
     if PARENT_VARIABLE in os.environ:
         os.environ[PARENT_VARIABLE] = str(os.getppid())
+    for name, value in asked.get("constants", {}).items():
+        module, _, constant = name.rpartition(".")
+        found = importlib.import_module(module)
+        assert hasattr(found, constant), f"{module} has no {constant}"
+        setattr(found, constant, value)
     sys.argv = ["tigerchat", *asked["words"]]
     setproctitle.setproctitle(" ".join(sys.argv))
     return asked["words"]

@@ -28,6 +28,9 @@ TOP = Path(__file__).parents[1]
 # Sites of tests are run by an executable that a run of tests names: then verbs are too.
 EXECUTABLE = os.environ.get("TIGERCHAT_TEST_EXECUTABLE")
 TITLE_MAX = 512  # characters of a fork's words
+# Pauses that no test need last through, by whole names of constants: what they are in a fork.
+NO_CONSTANTS: Mapping[str, float] = {}
+ALWAYS: Mapping[str, float] = {"appliance.commands.status.RATE_S": 0.05}
 
 _lock = threading.Lock()
 _server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
@@ -41,10 +44,12 @@ def run(
     timeout_s: float = HUNG_S,
     folder: Path | None = None,
     namespace: str = "",
+    constants: Mapping[str, float] = NO_CONSTANTS,
 ) -> subprocess.CompletedProcess[str]:
     """`tigerchat` with these words, to its end; subprocess.TimeoutExpired after `timeout_s`.
 
     Environment, folder and network namespace are this process' own unless told otherwise.
+    `constants` of modules, by their whole names, have these values in it and in what it forks.
     """
     words = [*map(str, words)]
     variables = dict(os.environ if environment is None else environment)
@@ -60,7 +65,8 @@ def run(
             cwd=folder,
         )
     place = {"folder": str(folder or Path.cwd()), "namespace": namespace}
-    asked = {"words": words, "environment": variables, **place}
+    brief = {**ALWAYS, **constants}
+    asked = {"words": words, "environment": variables, "constants": brief, **place}
     files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
     try:
         os.pwrite(files[0], (text or "").encode(), 0)
@@ -158,17 +164,19 @@ def start(
     environment: Mapping[str, str],
     output: int | None = None,
     namespace: str = "",
+    constants: Mapping[str, float] = NO_CONSTANTS,
 ) -> Started:
     """`tigerchat` with these words in a session of its own, which goes on. Both its streams are
     `output`, a descriptor; without one, only what it says of errors is kept, in `stderr`, as much
     as a pipe holds. It ends with this run of tests at the latest. It lives in the network namespace
-    of this process, or in another one."""
+    of this process, or in another one. `constants` are those of `run`."""
     asked = {
         "words": [*map(str, words)],
         "environment": dict(environment),
         "folder": str(Path.cwd()),
         "namespace": namespace,
         "session": True,
+        "constants": dict(constants),
     }
     nothing = os.open(os.devnull, os.O_RDWR)
     own = [nothing]

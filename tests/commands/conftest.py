@@ -34,15 +34,20 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def tigerchat() -> Tigerchat:
     """`tigerchat("format", "--local", folder)`: run a verb to its end. Options are those of
-    subprocess.run; what only a real process can be given makes it one."""
+    subprocess.run, and `constants` of `forked.run`; what only a real process can be given makes it
+    one."""
 
     def run(
         *words: object, timeout: float = HUNG_S, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        if not options.keys() - {"cwd", "input"}:
-            text, folder = options.get("input"), options.get("cwd")
+        if not options.keys() - {"cwd", "input", "constants"}:
             return forked.run(
-                words, environment=environment(), text=text, timeout_s=timeout, folder=folder
+                words,
+                environment=environment(),
+                text=options.get("input"),
+                timeout_s=timeout,
+                folder=options.get("cwd"),
+                constants=options.get("constants", forked.NO_CONSTANTS),
             )
         return subprocess.run(
             [*COMMAND, *map(str, words)],

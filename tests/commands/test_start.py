@@ -10,7 +10,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -224,7 +223,8 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
     removed is not waited for."""
     folder, base = tmp_path / "run", block_of_ports(free_ports, 400)
     local = ("--local", folder)
-    assert tigerchat("format", *local, "--ports", base, *SMALL, "--brief").returncode == 0
+    few = ("--no-objects", "--no-farm")  # roles: enough for what is about members
+    assert tigerchat("format", *local, "--ports", base, *SMALL, "--brief", *few).returncode == 0
     for node in range(3):  # what the site was set to, whoever comes gets too
         with (folder / f"node-{node}" / "node.toml").open("a") as file:
             file.write('ship_target = "off"\nship_period_s = 7\n')
@@ -391,11 +391,11 @@ def test_a_port_that_is_taken_is_named_with_its_setting(
 def test_no_start_goes_on_when_a_port_is_taken(
     tigerchat: Tigerchat, sentence: Sentence, small: Path
 ) -> None:
-    """Side by side: each waits a while for whoever was killed to let go of it."""
     port = load_site(small / "site.toml").nodes[1].client_port
-    starts = (("--local", small), ("--node-folder", small / "node-1", "--quiet"))
-    with socket.create_server(("127.0.0.1", port)), ThreadPoolExecutor(len(starts)) as beside:
-        for ended in beside.map(lambda words: tigerchat("start", *words), starts):
+    brief = {f"{node_ports.__name__}.RELEASE_S": 0.2}
+    with socket.create_server(("127.0.0.1", port)):
+        for words in (("--local", small), ("--node-folder", small / "node-1", "--quiet")):
+            ended = tigerchat("start", *words, constants=brief)
             assert sentence(ended, 2).startswith(named(small, "client_port", port))
     assert processes_of(small) == []
 

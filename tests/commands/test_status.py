@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from appliance.commands import status as status_verb
 from appliance.commands.status import command
 from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.network.status import StatusServer
@@ -25,6 +26,11 @@ from tests.patience import HUNG_S
 
 Answering = Callable[..., object]
 TRIES = 20  # of which one has to be quick: others may have the processors
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_verb, "RATE_S", 0.01)
 
 
 @pytest.fixture

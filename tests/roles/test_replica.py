@@ -25,7 +25,7 @@ from appliance.formats.segment import RingView
 from tests.patience import HUNG_S
 from tests.roles.edge_site import until
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
-from tests.system.local_site import run
+from tests.system.local_site import WAITS_BRIEFLY, run
 
 GARBAGE_COUNT, GARBAGE_COUNT_SOAK = 30_000, 100_000
 GARBAGE_AT_ONCE = 8  # connections: neither end waits for the other
@@ -234,7 +234,7 @@ def test_a_copy_of_a_volume_is_not_opened_until_its_operator_says_that_it_was_mo
 ) -> None:
     place, word = lone.node(0), ("recover", "--moved", "--node-folder", str(lone.node(0)))
     lone.start_all()
-    refused = run(*word)
+    refused = run(*word, constants=WAITS_BRIEFLY)
     assert refused.returncode == 1 and "works as this replica: stop that one" in refused.stderr
     lone.kill(0)
     refused = run(*word)

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,12 @@ SLOWER_MAX = 8  # times slower than usual that a machine may be: nothing here is
 # Between two looks at a condition: long ones would take the time from what they look at.
 PAUSE_S, PAUSES_PER_COST, PAUSE_MAX_S = 0.02, 3, 0.5
 PORTS_NEEDED = 300  # from the first one: three nodes of a hundred
+# Pauses that a test need not last through: of a supervisor, before it starts again what has halted;
+# of `recover`, for a replica to let go of its identity, and of `format`, for other members to
+# answer, where it is known that they do not.
+AGAIN_SOON: Mapping[str, float] = {"appliance.node.supervisor.BACKOFF_S_MAX": 0.5}
+WAITS_BRIEFLY: Mapping[str, float] = {"appliance.roles.operator.volumes.RELEASE_S": 0.5}
+HEARS_NOBODY: Mapping[str, float] = {"appliance.commands.format.LOOK_S": 0.2}
 
 
 Process = subprocess.Popen[Any] | forked.Started
@@ -88,7 +94,11 @@ def first_free_port() -> int:
 
 
 def run(
-    *words: str, timeout_s: float = HUNG_S, text: str | None = None, namespace: str = ""
+    *words: str,
+    timeout_s: float = HUNG_S,
+    text: str | None = None,
+    namespace: str = "",
+    constants: Mapping[str, float] = forked.NO_CONSTANTS,
 ) -> subprocess.CompletedProcess[str]:
     """`tigerchat` with these words, to its end."""
     return forked.run(
@@ -97,6 +107,7 @@ def run(
         text=text,
         timeout_s=timeout_s,
         namespace=namespace,
+        constants=constants,
     )
 
 
@@ -151,7 +162,8 @@ class LocalSite:
     starts one again but `start_role`; for trials that kill more often than a supervisor would
     forgive. `objects` and `farm` are processes more on each node: for tests that are about them.
     One that is not `brief` has its volumes written whole at first, as an operator's: a gigabyte and
-    more for each node, for what measures or is about the disk itself.
+    more for each node, for what measures or is about the disk itself. `constants` are those of
+    `forked.run`.
     """
 
     def __init__(
@@ -168,9 +180,10 @@ class LocalSite:
         farm: bool = False,
         devices: Sequence[Path] = (),
         brief: bool = True,
+        constants: Mapping[str, float] = forked.NO_CONSTANTS,
         **settings: int | bool | str,
     ) -> None:
-        self.geometry, self.segments_max = geometry, segments_max
+        self.geometry, self.segments_max, self.constants = geometry, segments_max, constants
         self.objects, self.farm, self.devices = objects, farm, devices  # one for each node, or none
         self.brief = brief
         self.folder, self.first_port, self.nodes = folder, first_port, range(nodes)
@@ -269,7 +282,13 @@ class LocalSite:
         command, namespace = self._wrapped(node, usual), self._namespace(node)
         if command == usual and not forked.EXECUTABLE and not variables:
             log, own = self.log.fileno(), ["start", *words]
-            return forked.start(own, environment=inherited, output=log, namespace=namespace)
+            return forked.start(
+                own,
+                environment=inherited,
+                output=log,
+                namespace=namespace,
+                constants=self.constants,
+            )
         return subprocess.Popen(
             network.within(namespace, command),
             env=inherited | variables,

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from appliance.formats.site import SITE_FILE, encode_site, load_site
 from tests.system.local_site import LocalSite
@@ -28,7 +29,7 @@ class NetworkedSite(LocalSite):
         *,
         places: Sequence[int] = (),
         number: int = 1,
-        **settings: int | bool | str,
+        **settings: Any,
     ) -> None:
         self.places = list(places or switch.nodes)
         super().__init__(folder, FIRST_PORT, nodes=len(self.places), **settings)

@@ -20,7 +20,10 @@ from appliance.drivers.chat.client import Client
 from appliance.formats.site import SITE_FILE, encode_site
 from tests.ports import FreePorts
 from tests.system.local_site import (
+    AGAIN_SOON,
+    HEARS_NOBODY,
     TOP,
+    WAITS_BRIEFLY,
     LocalSite,
     alarms_of_the_site,
     ports_in_a_row,
@@ -116,7 +119,7 @@ def next_site(
         def new() -> Site:
             folder, ports = tmp_path_factory.mktemp("acts") / "site", ports_in_a_row(free_ports)
             return open_site.enter_context(
-                Site(folder, ports, geometry="small", log_level="warning")
+                Site(folder, ports, geometry="small", log_level="warning", constants=AGAIN_SOON)
             )
 
         sites: list[Site] = []
@@ -138,10 +141,9 @@ def site(next_site: Callable[[], Site]) -> Site:
     return next_site()
 
 
-def recover(site: Site, node: int, *words: str):
-    return run(
-        "recover", "--node-folder", str(site.place(node)), "--once", "--brief", *SMALL, *words
-    )
+def recover(site: Site, node: int, *words: str, **options: Any):
+    place = ("--node-folder", str(site.place(node)))
+    return run("recover", *place, "--once", "--brief", *SMALL, *words, **options)
 
 
 def let_in(site: Site, node: int) -> None:
@@ -190,7 +192,7 @@ def test_recover_is_refused_while_the_replica_of_a_moved_volume_runs(site: Site)
     (process,) = site.replicas(1)
     with site.standing_still([process]):
         (place / "shard-0").rename(place / "shard-0.broken")
-        refused = recover(site, 1)
+        refused = recover(site, 1, constants=WAITS_BRIEFLY)
         assert refused.returncode == 1
         assert f"process {process.pid} works as this replica: stop that one first" in refused.stderr
         assert not (place / "shard-0").exists()
@@ -266,7 +268,7 @@ def test_a_node_set_up_anew_is_not_formatted_while_nobody_answers(site: Site) ->
         shutil.rmtree(place / name)
     (place / "formatted").unlink()
     words = ("format", "--node-folder", str(place), *SMALL)
-    refused = run(*words)
+    refused = run(*words, constants=HEARS_NOBODY)
     assert refused.returncode == 1
     assert "no other member answers, which does not prove" in refused.stderr
     assert "tigerchat recover" in refused.stderr and "--new-site" in refused.stderr

@@ -12,7 +12,7 @@ import pytest
 from tests.patience import HUNG_S
 from tests.system import network
 from tests.system.faulty_disk_site import failing_calls
-from tests.system.local_site import wait_until
+from tests.system.local_site import AGAIN_SOON, wait_until
 from tests.system.network import Pair, Switch
 from tests.system.networked_site import NetworkedSite
 from tests.system.trial import Trial
@@ -143,7 +143,7 @@ class Saboteur:
             )
         self.trial.flows("EIO under a supervisor")
         wait_until(
-            lambda: b"(exit code 3); starting it again in 5.00 s" in log.read_bytes()[start:],
+            lambda: b"(exit code 3); starting it again in 0.50 s" in log.read_bytes()[start:],
             HUNG_S,
             "the supervisor tells that it starts the replica again",
         )
@@ -157,7 +157,7 @@ def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
 def hurt_and_judge(folder: Path, nodes: int, seed: int, rounds: int) -> None:
     """So many whole rounds; 0 is a short one."""
     with Switch(nodes) as switch:
-        site = NetworkedSite(folder / "site", switch, log_level="warning")
+        site = NetworkedSite(folder / "site", switch, log_level="warning", constants=AGAIN_SOON)
         with site, Trial(site, folder, seed, switch.in_load) as trial:
             for _ in range(rounds or 1):
                 Saboteur(site, trial).run(short=rounds == 0)
