@@ -54,7 +54,15 @@ def stored(site: LiveSite, room: str) -> list[Any]:
     return ask(read())
 
 
+def beside(window: Windows, room: str, *, node: int) -> Window:
+    """Bob's, in a room that is there when he comes: a page asks for rooms every few seconds."""
+    bob = window("bob", node=node)
+    bob.open(room)
+    return bob
+
+
 def test_two_windows_chat_with_each_other(window: Windows) -> None:
+    """In a room that the one makes while the other looks."""
     room = room_name("two")
     alice, bob = window("alice", node=0), window("bob", node=1)
     alice.create(room)
@@ -83,10 +91,10 @@ def test_messages_of_one_author_stand_in_one_block(window: Windows) -> None:
 
 def test_unread_messages_are_counted_until_the_room_is_opened(window: Windows) -> None:
     busy, quiet = room_name("busy"), room_name("quiet")
-    alice, bob = window("alice"), window("bob", node=2)
+    alice = window("alice")
     alice.create(busy)
     alice.create(quiet)
-    bob.open(busy)
+    bob = beside(window, busy, node=2)
     for i in range(3):
         bob.write(f"are you there {i}")
     line = alice.page.locator(f'[data-room="{busy}"]')
@@ -137,9 +145,9 @@ AT_END = """() => { const box = document.querySelector('.messages');
 
 def test_a_killed_node_costs_neither_message_nor_order(window: Windows, site: LiveSite) -> None:
     room = room_name("kill")
-    alice, bob = window("alice", node=0), window("bob", node=1)
+    alice = window("alice", node=0)
     alice.create(room)
-    bob.open(room)
+    bob = beside(window, room, node=1)
     alice.write("before the kill")
     bob.wait_text("before the kill")
     site.kill(0)
@@ -315,9 +323,9 @@ def test_a_duplicated_tab_is_another_device(window: Windows, site: LiveSite) -> 
 
 def test_a_long_text_becomes_one_thread_and_is_shown_whole(window: Windows, site: LiveSite) -> None:
     room = room_name("long")
-    alice, bob = window("alice"), window("bob", node=1)
+    alice = window("alice")
     alice.create(room)
-    bob.open(room)
+    bob = beside(window, room, node=1)
     text = "Grüße, 虎! 🐅👩‍👩‍👧 " * 200 + "end"
     alice.page.locator("#message").fill(text)
     expect(alice.page.locator("#message-hint")).to_contain_text("records of one thread")
@@ -337,9 +345,9 @@ def test_a_long_text_becomes_one_thread_and_is_shown_whole(window: Windows, site
 
 def test_an_answer_shows_what_it_answers(window: Windows, site: LiveSite) -> None:
     room = room_name("answer")
-    alice, bob = window("alice"), window("bob", node=1)
+    alice = window("alice")
     alice.create(room)
-    bob.open(room)
+    bob = beside(window, room, node=1)
     alice.write("shall we ship it?")
     bob.wait_text("shall we ship it?")
     bob.page.locator(".text").hover()
@@ -371,10 +379,9 @@ def test_markup_in_messages_and_names_stays_text(window: Windows) -> None:
 def test_code_is_shown_as_code_and_never_run(window: Windows) -> None:
     evil = "<script>document.title = 'owned'</script>"
     fenced = f"```python\nif ready:\n    {evil} `x` https://example.org/\n```"
-    alice, bob = window("alice"), window("bob", node=1)
-    room = room_name("code")
+    alice, room = window("alice"), room_name("code")
     alice.create(room)
-    bob.open(room)
+    bob = beside(window, room, node=1)
     message = alice.page.locator("#message")
     message.fill(f"Run `make <b>` first:\n{fenced}\nthen ``` stays")
     alice.page.keyboard.press("Enter")
