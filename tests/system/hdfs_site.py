@@ -11,11 +11,13 @@ from tools.hdfs import PORTS_NEEDED, USER, Hdfs
 __all__ = ["USER", "Hdfs", "fresh_folder", "running"]
 
 
-def running(folder: Path, free_ports: FreePorts) -> Iterator[Hdfs]:
-    """Format and start one in `folder`; stopped and removed in the end."""
+def running(folder: Path, free_ports: FreePorts, tls: tool.Tls | None = None) -> Iterator[Hdfs]:
+    """Format and start one in `folder`; gone and removed in the end."""
     tool.fetch()
-    with Hdfs(folder, free_ports(PORTS_NEEDED)) as hdfs:
+    with Hdfs(folder, free_ports(PORTS_NEEDED), tls) as hdfs:
         yield hdfs
+        for name in [*hdfs.processes]:
+            hdfs.kill(name)  # with what it holds: there is nothing that it would end in order
     shutil.rmtree(folder)
 
 

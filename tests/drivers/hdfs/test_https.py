@@ -5,7 +5,6 @@ refuses a wrong token cannot be seen here.
 """
 
 import json
-import shutil
 import ssl
 import urllib.request
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from appliance.drivers.hdfs.webhdfs import WebHdfs
 from appliance.reports.place import place_of, read_all
 from appliance.reports.webhdfs import Login
 from tests.ports import FreePorts
+from tests.system import hdfs_site
 from tests.system.hdfs_site import USER, Hdfs
 from tools import hdfs as tool
 
@@ -37,10 +37,7 @@ DATA = bytes(range(256)) * 5000
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[Hdfs]:
     folder = tmp_path_factory.mktemp("secure-hdfs")
-    tool.fetch()
-    with Hdfs(folder / "hdfs", free_ports(tool.PORTS_NEEDED), certified(folder)) as hdfs:
-        yield hdfs
-    shutil.rmtree(folder)
+    yield from hdfs_site.running(folder / "hdfs", free_ports, certified(folder))
 
 
 def certified(folder: Path) -> tool.Tls:
