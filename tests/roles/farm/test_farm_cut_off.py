@@ -17,7 +17,7 @@ from tests.system.local_site import wait_until
 from tests.system.network import Switch, host
 
 MEMBERS = (1, 2, 3)
-ELECTION_MS = (1000, 2000)  # longer than a busy machine lets a member or its disk stand still
+ELECTION_MS = (700, 1400)  # longer than a busy machine lets a member or its disk stand still
 TIMEOUTS, TIMEOUTS_IN_SOAK = 2, 10
 
 

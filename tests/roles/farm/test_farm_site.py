@@ -233,7 +233,7 @@ def test_a_leader_that_yields_is_followed_by_another(site: LocalSite) -> None:
     assert told(site, 0).term > term
 
 
-SHORT_MS = 1000  # a status counts for 3 of these, a directory for 10
+SHORT_MS = 500  # a status counts for 3 of these, a directory for 10
 EXPIRED_S_MAX = 60.0  # six times what a directory is valid for
 
 
