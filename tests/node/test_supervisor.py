@@ -420,7 +420,7 @@ def test_a_mistake_of_the_operator_stops_the_node_with_code_2(run: Callable[...,
 def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    least_s = 2.0  # all refusals that are needed come sooner
+    least_s = 1.2  # all refusals that are needed come sooner
     monkeypatch.setenv("REFUSED_S_MIN", str(least_s))
     started = time.monotonic()
     supervisor = run("replica:0:exit=1", "edge:0:")
@@ -434,7 +434,7 @@ def test_a_child_that_is_refused_again_and_again_stops_the_node_with_code_1(
 def test_a_child_whose_killed_predecessor_is_slow_to_go_starts_in_the_end(
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BACKOFF_S_MAX", "0.4")
+    monkeypatch.setenv("BACKOFF_S_MAX", "0.3")
     refusals = REFUSALS_MIN + 2
     supervisor = run(f"replica:0:refuse={refusals}", "edge:0:")
     supervisor.until_ready()
@@ -506,7 +506,7 @@ def test_a_halted_child_is_told_and_takes_nobody_else_down(
     run: Callable[..., Run], listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its service manager hears READY and WATCHDOG, and why one of the children does not serve."""
-    monkeypatch.setenv("BACKOFF_S_MAX", "1")
+    monkeypatch.setenv("BACKOFF_S_MAX", "0.4")
     supervisor = run("replica-0:0:halt=DISK_FULL", "replica-1:0:", notify_to=listener.address)
     heard: list[str] = []
 
@@ -528,8 +528,8 @@ def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(
     run: Callable[..., Run], listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one whose volume is gone; it is tried again, for the volume may come back."""
-    refusals, least_s = REFUSALS_MIN + 5, 2.0
-    monkeypatch.setenv("BACKOFF_S_MAX", "0.8")
+    refusals, least_s = REFUSALS_MIN + 5, 1.0
+    monkeypatch.setenv("BACKOFF_S_MAX", "0.3")
     monkeypatch.setenv("REFUSED_S_MIN", str(least_s))  # the pauses alone last longer
     started = time.monotonic()
     supervisor = run(f"replica-0:0:refuse={refusals}", "replica-1:0:", notify_to=listener.address)
@@ -543,7 +543,7 @@ def test_a_replica_that_is_refused_for_long_does_not_stop_the_others(
 def test_replicas_that_are_all_refused_stop_the_node(
     run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFUSED_S_MIN", "2")
+    monkeypatch.setenv("REFUSED_S_MIN", "0.8")
     supervisor = run("replica-0:0:exit=1", "replica-1:0:exit=1", "edge:0:")
     assert supervisor.process.wait(HUNG_S) == 1
     assert supervisor.alive() == []
