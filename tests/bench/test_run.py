@@ -40,7 +40,7 @@ SAYS: dict[str, tuple[str, ...]] = {
 
 
 # What shows in seconds that figures are measured, told, judged and not kept.
-SHORT = ("failover in checkpoints", "reading archives", "volume", "objects", "federation")
+SHORT = ("failover in checkpoints", "reading archives", "volume", "objects")
 
 
 @pytest.mark.parametrize(

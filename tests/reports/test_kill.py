@@ -16,14 +16,19 @@ from tests.reports.rows import fingerprint, log_seqs
 from tests.reports.site_tables import MakeTables
 
 HOURS, PER_HOUR = 24, 400
-HOURS_FOR_ONE_KILL = 8
 COMMITS = 10  # of a run, or nearly so: it is killed between two, or within one
+HOURS_FOR_ONE_KILL, COMMITS_FOR_ONE_KILL = 6, 6
 TRIES_A_KILL = 4  # a run may end before its kill comes
 SOAK_ROUNDS_MIN = 3  # of 8 kills each
 
 
 def killed_and_finished(
-    tables: MakeTables, tmp_path: Path, seed: int, kills: int, hours: int = HOURS
+    tables: MakeTables,
+    tmp_path: Path,
+    seed: int,
+    kills: int,
+    hours: int = HOURS,
+    commits: int = COMMITS,
 ) -> None:
     prng = random.Random(seed)
     site = Site(seed=seed % 10**6, shards=2)
@@ -39,7 +44,7 @@ def killed_and_finished(
         "--tables",
         str(disturbed.folder),
         "--batch-records",
-        str(site.shards * hours * PER_HOUR // COMMITS),
+        str(site.shards * hours * PER_HOUR // commits),
     )
     done = 0
     for number in range(TRIES_A_KILL * kills):
@@ -80,8 +85,8 @@ def killed_and_finished(
 def test_ingest_that_was_killed_makes_the_same_tables(
     tables: MakeTables, tmp_path: Path, seed: int, kills: int
 ) -> None:
-    hours = HOURS_FOR_ONE_KILL if kills == 1 else HOURS
-    killed_and_finished(tables, tmp_path, seed, kills, hours)
+    size = (HOURS_FOR_ONE_KILL, COMMITS_FOR_ONE_KILL) if kills == 1 else (HOURS, COMMITS)
+    killed_and_finished(tables, tmp_path, seed, kills, *size)
 
 
 @pytest.mark.soak

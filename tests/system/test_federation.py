@@ -30,7 +30,7 @@ from tests.system.federated_site import FederatedSite, running, said
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 from tests.system.object_client import ObjectClient, until
 
-KILLS = 5  # of each site's carrying process
+KILLS = 2  # of each site's carrying process
 
 
 def carried_as(room: str) -> str:

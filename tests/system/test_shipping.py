@@ -29,7 +29,7 @@ from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 PERIOD_S, LATE_S = 2, 3
-CAUGHT_UP_PERIOD_S = 8  # a slow machine ships one such period before the next one ends
+CAUGHT_UP_PERIOD_S = 4  # a slow machine ships one such period before the next one ends
 PATIENCE_S = 180.0
 PACE_S = 0.4  # between two handfuls of messages: shipping keeps up with them
 FLOW_S = 60.0

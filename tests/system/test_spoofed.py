@@ -22,7 +22,7 @@ from tests.system.networked_site import NetworkedSite
 
 OTHERS, OTHERS_FIRST, OTHERS_COUNT = "198.18.0.0/15", 198 << 24 | 18 << 16, 1 << 17
 OFFERED = 10_000  # a second
-SECONDS = 4
+SECONDS = 2
 AMPLIFIED_MAX = 3.0  # bytes out, of those that came
 INITIAL_SIZE = 1200
 

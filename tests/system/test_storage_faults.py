@@ -150,7 +150,7 @@ class Faults:
         node = self.any_node()
         self.site.order(node, f"slow {SLOW_MS}")
         self.trial.flows("slow disk")
-        time.sleep(2)
+        time.sleep(1)
         self.trial.flows("slow disk", count=False)
         self.site.withdraw(node)
 

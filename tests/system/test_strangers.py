@@ -1,4 +1,4 @@
-"""Random byte strings at each port that clients and operators use, 8,000 here and 100,000 in
+"""Random byte strings at each port that clients and operators use, 4,000 here and 100,000 in
 `make soak`: no harm, all counted.
 
 The port between peers has the same test beside its role, in tests/roles/test_replica.py.
@@ -24,8 +24,8 @@ from tests.ports import FreePorts
 from tests.system.console_session import ConsoleSession
 from tests.system.local_site import LocalSite, ports_in_a_row, wait_until
 
-COUNT, COUNT_SOAK = 8_000, 100_000
-WARM = 4_000  # after so many memory is looked at for the first time
+COUNT, COUNT_SOAK = 4_000, 100_000
+WARM = 2_000  # after so many memory is looked at for the first time
 AT_ONCE = 8  # connections to each port
 GROWTH_MAX = 1.1  # of what a process held after the first
 IN_TLS_EVERY = 50  # strings at the console: a handshake costs a millisecond

@@ -15,7 +15,7 @@ from tests.system.relay import Relays
 
 AWAY_S = 0.08
 ROUND_TRIP_MS = 160
-MESSAGES = 8
+MESSAGES = 5
 QUIET_S = 3.0  # eighteen heartbeats
 
 
