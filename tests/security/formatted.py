@@ -8,5 +8,6 @@ from appliance.commands.format import command
 def format_one(folder: Path) -> Path:
     """The folder of a local site in `folder`, with its node `node-0`."""
     site = folder / "s"
-    command.main(["--local", str(site), "--nodes", "1"], standalone_mode=False)
+    words = ["--local", str(site), "--nodes", "1", "--geometry", "small", "--brief"]
+    command.main(words, standalone_mode=False)
     return site
