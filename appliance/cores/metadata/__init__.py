@@ -17,6 +17,7 @@ written: a crash never takes back what a peer has heard, so no packet number is 
     register.py counter.py set.py map.py terms.py   one merge each, and how to write a change
     states.py         the table of merges
     packets.py        bytes of packets, both ways; every rule that a packet may break
+    change.py         a change, parsed and checked
     plain_edit.py     the edit that nearly every packet is, read in one go
     log0.py           the packets that every replica begins with
     store.py          the ordered store that a replica needs, and the names of its keys

@@ -35,7 +35,8 @@ from appliance.base.limits import (
     TRACES_MAX,
 )
 from appliance.cores.metadata import packets
-from appliance.cores.metadata.packets import MODE_ALL, Change
+from appliance.cores.metadata.change import Change
+from appliance.cores.metadata.packets import MODE_ALL
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.session import PACE, Pace, Session, any_source
 from appliance.cores.metadata.sync_point import SyncPoint

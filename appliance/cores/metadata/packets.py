@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import EDIT_OBJECTS_MAX
+from appliance.cores.metadata.change import Change, Write
 from appliance.cores.metadata.plain_edit import plain_edit
 from appliance.cores.metadata.states import sourced
 from appliance.formats.rdx.check import check_state
@@ -37,18 +38,6 @@ MODE_READ, MODE_WRITE, MODE_LIVE = 1, 2, 4
 MODE_ALL = MODE_READ | MODE_WRITE | MODE_LIVE
 PING, PONG = b"ping", b"pong"
 _F, _I, _M, _R, _S, _T, _V = (ord(letter) for letter in "FIMRSTV")
-
-Write = tuple[Id, str, bytes]  # field, letter of its type, state
-
-
-class Change(NamedTuple):
-    """A parsed C, O, Y or E."""
-
-    id: Id
-    writes: list[Write]
-    entry: Id  # to which the vectors advance
-    blocks: tuple[Id, ...]  # whose vectors advance
-    raw: bytes
 
 
 class Handshake(NamedTuple):
@@ -87,11 +76,7 @@ def letter_of(packet: bytes) -> str:
 
 def parse_change(packet: bytes) -> Change:
     """A C, O, Y or E. PacketRefused, with the rule that it breaks."""
-    plain = plain_edit(packet)
-    if plain is not None:
-        id, writes, block = plain
-        return Change(id, writes, id, (block,), packet)
-    return parse_any_change(packet)
+    return plain_edit(packet) or parse_any_change(packet)
 
 
 def parse_any_change(packet: bytes) -> Change:

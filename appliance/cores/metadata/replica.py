@@ -12,7 +12,7 @@ from collections.abc import Callable
 from appliance.base.errors import EditRefused, ObjectsFull, PacketRefused
 from appliance.base.limits import PACKET_SIZE_MAX
 from appliance.cores.metadata import log0, packets, terms
-from appliance.cores.metadata.packets import Change
+from appliance.cores.metadata.change import Change
 from appliance.cores.metadata.state_table import StateTable
 from appliance.cores.metadata.states import SORTED, merge
 from appliance.cores.metadata.store import (

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import SESSION_QUEUE_MAX
 from appliance.cores.metadata import packets
+from appliance.cores.metadata.change import Change
 from appliance.cores.metadata.diff import Diff
-from appliance.cores.metadata.packets import MODE_ALL, MODE_LIVE, Change, Handshake
+from appliance.cores.metadata.packets import MODE_ALL, MODE_LIVE, Handshake
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.sync_point import SyncPoint
 from appliance.formats.toytlv.ids import Id

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import BLOCK_VECTORS_CACHED_MAX
-from appliance.cores.metadata.packets import Write
+from appliance.cores.metadata.change import Write
 from appliance.cores.metadata.states import merge
 from appliance.cores.metadata.store import (
     CHANGE,
@@ -227,9 +227,9 @@ class StateTable:
         self._swept = found[-1] + b"\0" if len(found) == count else CHANGE
         pending[SWEPT_FACT] = self._swept
         places = newest_of_all(found)
-        present = self.store.get_all(places)
+        newest = self.store.get_all(places).get
         for change, place in zip(found, places, strict=True):
-            if place in present and present[place] > change[9:17]:
+            if newest(place, b"") > change[9:17]:
                 pending[change] = None
 
     def written(self) -> None:

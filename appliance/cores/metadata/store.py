@@ -15,6 +15,7 @@ what a batch costs: an edit changes the one on which state and number lie, and t
 number under W counts as long as the field has none beside its state, and goes with its next edit.
 """
 
+import struct
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Protocol
@@ -51,9 +52,12 @@ class Store(Protocol):
         """All of the batch or nothing; durable when it returns. ObjectsFull if there is no room."""
 
 
+_state_key = struct.Struct(">cQQc").pack
+
+
 def state_key(id: Id, letter: str) -> bytes:
     """Under which the state of a field stands: its name behind DATA."""
-    return DATA + (id[0] << 64 | id[1] & PROGRESS_MASK).to_bytes(16, "big") + letter.encode()
+    return _state_key(DATA, id[0], id[1] & PROGRESS_MASK, letter.encode())
 
 
 def field_name(id: Id, letter: str) -> bytes:

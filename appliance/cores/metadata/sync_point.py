@@ -5,7 +5,8 @@ leaves no trace.
 """
 
 from appliance.base.errors import PacketRefused
-from appliance.cores.metadata.packets import BlockDiff, DiffEnd, Handshake, Write
+from appliance.cores.metadata.change import Write
+from appliance.cores.metadata.packets import BlockDiff, DiffEnd, Handshake
 from appliance.cores.metadata.state_table import StateTable
 from appliance.cores.metadata.states import merge
 from appliance.cores.metadata.store import state_key

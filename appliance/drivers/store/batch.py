@@ -49,23 +49,20 @@ Change = Put | PutAll | Delete | DeleteAll | DeleteRange
 class Batch:
     """Changes in the order in which they are applied; a later one sees what an earlier one did."""
 
-    __slots__ = ("changes", "size")
+    __slots__ = ("changes",)
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
-        self.size = 0  # bytes of keys and values to be put
 
     def put(self, database: str, key: bytes, value: bytes) -> "Batch":
         """Set `key`, of 1 to STORE_KEY_SIZE_MAX bytes, to `value`; it may be there already."""
         self.changes.append(Put(database, key, value))
-        self.size += len(key) + len(value)
         return self
 
     def put_all(self, database: str, rows: list[tuple[bytes, bytes]]) -> "Batch":
         """As `put` of each row, at less cost. The caller does not change `rows` any more."""
         if rows:
             self.changes.append(PutAll(database, rows))
-            self.size += sum([len(key) + len(value) for key, value in rows])
         return self
 
     def delete(self, database: str, key: bytes) -> "Batch":

@@ -5,7 +5,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -49,9 +48,11 @@ class Reading:
         return None if found is None else bytes(found)
 
     def getter(self, database: str) -> Callable[[bytes], bytes | None]:
-        """As `get` of one database, for whoever looks up key after key."""
-        get: Any = self._transaction.get  # bytes, since the transaction gives no buffers
-        return partial(get, db=self._databases[database])
+        """As `get` of one database, for whoever looks up key after key: one that lies on the page
+        of the last one is found there."""
+        cursor: Any = self._transaction.cursor(db=self._databases[database])
+        get: Callable[[bytes], bytes | None] = cursor.get  # bytes, as the transaction gives them
+        return get
 
     def get_all(self, database: str, keys: list[bytes]) -> dict[bytes, bytes]:
         """Key to value of those that are there. Ascending keys are found fastest."""
@@ -211,9 +212,7 @@ class Store:
             assert 0 < len(change.key) <= STORE_KEY_SIZE_MAX
             transaction.put(change.key, change.value, db=database)
         elif isinstance(change, PutAll):
-            sizes = [len(key) for key, _ in change.rows]
-            assert 0 < min(sizes) and max(sizes) <= STORE_KEY_SIZE_MAX
-            with transaction.cursor(db=database) as cursor:
+            with transaction.cursor(db=database) as cursor:  # it refuses keys of other sizes
                 cursor.putmulti(change.rows)
         elif isinstance(change, Delete):
             transaction.delete(change.key, db=database)

@@ -1,6 +1,7 @@
 """Integers and floats in as few bytes as they need."""
 
 import struct
+from collections.abc import Callable
 
 from appliance.base.errors import PacketRefused
 
@@ -57,29 +58,41 @@ def unzip_float(data: bytes) -> float:
 
 # bits of a number -> bytes that a half of a pair takes by itself
 _WIDTH = bytes([0] + [1] * 8 + [2] * 8 + [4] * 16 + [8] * 32)
+_LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of struct, by bytes
 
 
-def _widths(first: int, second: int) -> tuple[int, int]:
-    """What the halves of a pair take together."""
+def _size(first: int, second: int) -> int:
+    """What two halves take together."""
     if second:
         first = max(first, second)  # a second half needs a first one as wide
     if first > 1:
         second = max(second, 1)  # else the length would be that of two narrow halves
-    return first, second
+    return first + second
 
 
-_WIDTHS = {(one, two): _widths(one, two) for one in set(_WIDTH) for two in set(_WIDTH)}
+def _form(size: int) -> struct.Struct:
+    """A pair of so many bytes; one of 0 or 1 lacks halves, which are 0."""
+    first = FIRST_HALF[size]
+    return struct.Struct("<" + "".join(_LETTERS[half] for half in (first, size - first) if half))
+
+
+Packs = Callable[[int, int], bytes]
+Unpacks = Callable[[bytes, int], tuple[int, int]]
+_PACKS: dict[int, Packs] = {size: _form(size).pack for size in FIRST_HALF if size > 1}
+_PACKS |= {0: lambda big, little: b"", 1: lambda big, little: big.to_bytes(1, "little")}
+_ZIPS = [[_PACKS[_size(one, two)] for two in _WIDTH] for one in _WIDTH]
+# size of a zipped pair -> what reads one from an offset on; struct.error, IndexError: it is cut off
+PAIRS: dict[int, Unpacks] = {size: _form(size).unpack_from for size in FIRST_HALF if size > 1}
+PAIRS |= {0: lambda data, at: (0, 0), 1: lambda data, at: (data[at], 0)}
 
 
 def zip_pair(big: int, little: int) -> bytes:
     """Two numbers of 64 bits. The total length tells where the first one ends."""
-    assert 0 <= big <= WORD and 0 <= little <= WORD
-    first, second = _WIDTHS[_WIDTH[big.bit_length()], _WIDTH[little.bit_length()]]
-    return big.to_bytes(first, "little") + little.to_bytes(second, "little")
+    return _ZIPS[big.bit_length()][little.bit_length()](big, little)  # fails for all others
 
 
 def unzip_pair(data: bytes) -> tuple[int, int]:
-    first = FIRST_HALF.get(len(data))
-    if first is None:
+    unpack = PAIRS.get(len(data))
+    if unpack is None:
         raise PacketRefused("bad_pair", f"a zipped pair of {len(data)} bytes")
-    return int.from_bytes(data[:first], "little"), int.from_bytes(data[first:], "little")
+    return unpack(data, 0)

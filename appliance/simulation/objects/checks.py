@@ -5,7 +5,8 @@ vector must hold what it wrote; what counters add up to is known; no number name
 """
 
 from appliance.cores.metadata import packets
-from appliance.cores.metadata.packets import Change, parse_change
+from appliance.cores.metadata.change import Change
+from appliance.cores.metadata.packets import parse_change
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.states import merge
 from appliance.cores.metadata.store import letter_of_name

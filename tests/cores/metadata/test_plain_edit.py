@@ -7,7 +7,7 @@ import pytest
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import REVISION_MAX
 from appliance.cores.metadata import packets
-from appliance.cores.metadata.packets import Change, parse_any_change
+from appliance.cores.metadata.packets import parse_any_change
 from appliance.cores.metadata.plain_edit import plain_edit
 from appliance.formats.rdx.stamps import AUTHOR_MAX, bare, count_record, element
 from appliance.formats.toytlv.ids import ID0, Id, zip_id
@@ -18,11 +18,6 @@ from tests.formats.go_records import long_record
 MADE, OF = Id(B, 7 << 12), Id(A, 2 << 12)
 TEXT = packets.edited(1, "S", bare(3, 0, b"a text"))
 PARTS = 30_000
-
-
-def as_read(packet: bytes) -> Change | None:
-    plain = plain_edit(packet)
-    return Change(plain[0], plain[1], plain[0], (plain[2],), packet) if plain is not None else None
 
 
 def edit(*fields: bytes, id: Id = MADE, of: Id = OF) -> bytes:
@@ -42,7 +37,7 @@ def edit(*fields: bytes, id: Id = MADE, of: Id = OF) -> bytes:
     ],
 )
 def test_single_values_of_one_object_are_plain(packet: bytes) -> None:
-    assert as_read(packet) == parse_any_change(packet) == packets.parse_change(packet)
+    assert plain_edit(packet) == parse_any_change(packet) == packets.parse_change(packet)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +110,7 @@ def test_of_many_packets_none_is_read_in_another_way_than_by_the_rules(seed: int
             at = chance.randrange(len(packet))
             packet[at : at + chance.randrange(2)] = chance.randbytes(chance.randrange(2))
         data = bytes(packet)
-        found = as_read(data)
+        found = plain_edit(data)
         plain += found is not None
         try:
             assert found in (None, parse_any_change(data))

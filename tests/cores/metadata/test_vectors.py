@@ -7,9 +7,10 @@ Vectors of ids, records and types stand beside their codings; the rest of a sess
 import pytest
 
 from appliance.cores.metadata import packets
+from appliance.cores.metadata.change import Write
 from appliance.cores.metadata.exchange import Exchange
 from appliance.cores.metadata.log0 import SHARED, replica_record
-from appliance.cores.metadata.packets import Write, parse_change
+from appliance.cores.metadata.packets import parse_change
 from appliance.formats.rdx.stamps import bare, count_record
 from appliance.formats.rdx.text import state_text
 from appliance.formats.rdx.values import encode_value
