@@ -15,7 +15,7 @@ about the same time.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -188,29 +188,72 @@ BUDGETS = {
     "tidy": 60,
     "web": 120,
 }
+# Seconds that all tests of a subject may take together, and the places that say where these are:
+# what is tested in many folders is seen in none of them.
+SUBJECTS = {
+    "objects": (
+        60,
+        (
+            "tests/bench/test_bench_objects.py",
+            "tests/commands/test_object.py",
+            "tests/commands/test_object_verbs.py",
+            "tests/cores/edge/test_objects.py",
+            "tests/cores/metadata/",
+            "tests/drivers/chat/test_room_objects.py",
+            "tests/drivers/store/",
+            "tests/roles/test_metadata.py",
+            "tests/roles/test_metadata_tree.py",
+            "tests/roles/test_metadata_watch.py",
+            "tests/simulation/test_objects.py",
+            "tests/system/test_objects_apart.py",
+            "tests/system/test_objects_kill.py",
+            "tests/web/test_chat_objects.py",
+        ),
+    ),
+}
 
 
 def seconds_by_folder(durations: Iterable[tuple[str, float]]) -> list[tuple[str, float, int]]:
     """(folder below tests, seconds, tests), the longest first, from (test name, seconds)."""
+    return _summed(
+        ("/".join(name.split("::")[0].split("/")[1:-1][:2]) or ".", name, seconds)
+        for name, seconds in durations
+    )
+
+
+def seconds_by_subject(durations: Iterable[tuple[str, float]]) -> list[tuple[str, float, int]]:
+    """As by folder, of each subject of which there was a test."""
+    return _summed(
+        (subject, name, seconds)
+        for name, seconds in durations
+        for subject, (_, places) in SUBJECTS.items()
+        if name.startswith(places)
+    )
+
+
+def _summed(rows: Iterable[tuple[str, str, float]]) -> list[tuple[str, float, int]]:
+    """(what, seconds, tests), the longest first, from (what, test name, seconds)."""
     totals: dict[str, tuple[float, set[str]]] = {}
-    for name, seconds in durations:
-        folder = "/".join(name.split("::")[0].split("/")[1:-1][:2]) or "."
-        spent, tests = totals.get(folder, (0.0, set()))
+    for what, name, seconds in rows:
+        spent, tests = totals.get(what, (0.0, set()))
         tests.add(name)
-        totals[folder] = (spent + seconds, tests)
-    rows = [(folder, spent, len(tests)) for folder, (spent, tests) in totals.items()]
-    return sorted(rows, key=lambda row: -row[1])
+        totals[what] = (spent + seconds, tests)
+    sums = [(what, spent, len(tests)) for what, (spent, tests) in totals.items()]
+    return sorted(sums, key=lambda row: -row[1])
 
 
-def table(durations: Iterable[tuple[str, float]], machine_speed: float) -> list[str]:
-    """Lines of seconds by folder beside the budget, stretched for a machine that is slower."""
+def table(durations: Collection[tuple[str, float]], machine_speed: float) -> list[str]:
+    """Lines of seconds by folder, then by subject, beside the budget, stretched for a machine that
+    is slower."""
+    rows = [(*row, BUDGETS.get(row[0]), row[0]) for row in seconds_by_folder(durations)]
+    for subject, spent, tests in seconds_by_subject(durations):
+        rows.append((subject, spent, tests, SUBJECTS[subject][0], f"about {subject}, anywhere"))
     lines = []
-    for folder, spent, tests in seconds_by_folder(durations):
-        budget = BUDGETS.get(folder)
+    for _, spent, tests, budget, words in rows:
         beside = ""
         if budget is not None:
             beside = f"  of {budget / machine_speed:.0f} s"
             if spent * machine_speed > budget:
                 beside += "  OVER ITS BUDGET: move something to `make soak`, with a sister here"
-        lines.append(f"{spent:8.1f} s  {tests:5} tests  {folder}{beside}")
+        lines.append(f"{spent:8.1f} s  {tests:5} tests  {words}{beside}")
     return lines

@@ -132,7 +132,6 @@ PATIENCE_S_MIN = 60
 SLEEPS: list[tuple[str, int, str]] = [
     ("tests/roles/farm/test_farm_cut_off.py", 1, "nothing happens for some elections' time"),
     ("tests/roles/test_edge_stops.py", 1, "it goes on waiting"),
-    ("tests/roles/test_metadata_tree.py", 2, "nobody follows what is not theirs"),
     ("tests/roles/test_ways.py", 1, "a token has ended"),
     ("tests/system/test_objects_apart.py", 1, "nothing is acknowledged while the cut is held"),
 ]

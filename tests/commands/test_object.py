@@ -7,6 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from appliance.cores.metadata.store import GLOBAL_VECTOR
 from appliance.formats.toytlv.ids import BLOCK_MASK, FIELD_BITS
 from appliance.formats.toytlv.version_vectors import decode_vector, encode_vector
@@ -16,6 +18,7 @@ from tests.commands.object_shell import Shell, same
 
 BLOCK_PACKETS = (BLOCK_MASK + 1) >> FIELD_BITS
 EDITS = 3_000
+KILLS, KILLS_IN_SOAK = 8, 40
 MAP_SIZE = 1 << 24
 LETTERS = "FIRSTNZEMV"
 FIRST_VALUES = ["1.5e0", "7", "b0b-1", '"text"', "word", "(3)", "(-2)", "{1,two}", '{"k":1}']
@@ -132,8 +135,9 @@ def test_a_source_with_packets_of_two_blocks_crosses_whole(tmp_path: Path) -> No
         assert b.counters()["diff_fields_applied"] < 20  # what is there, not every packet
 
 
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(KILLS_IN_SOAK, marks=pytest.mark.soak)])
 def test_killed_while_it_edits_no_number_is_used_twice_and_nothing_acknowledged_is_lost(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, kills: int
 ) -> None:
     chance = random.Random(seed)
     acknowledged: dict[str, str] = {}  # id of the packet -> what it put in
@@ -141,7 +145,6 @@ def test_killed_while_it_edits_no_number_is_used_twice_and_nothing_acknowledged_
         address = f"127.0.0.1:{b.started['port']}"
         made = b.does("class", terms=[["E", "seen"]])["id"]
         of = b.does("new", **{"class": made})["id"]
-        kills = 20
         for life in range(kills + 1):
             with Shell(tmp_path / "a", "a", "--connect", address) as a:
                 a.until(lambda a: "error" not in a.ask("object", object=of))

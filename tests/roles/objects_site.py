@@ -102,6 +102,20 @@ class Running:
                     return
                 await asyncio.sleep(0.02)
 
+    async def looked(self, index: int) -> None:
+        """Until it has looked after its links once more, from the beginning."""
+        tree, looks = self.roles[index]._tree, asyncio.Event()
+        look = tree.look
+
+        async def once() -> None:
+            await look()
+            looks.set()
+
+        tree.look = once  # type: ignore[method-assign]
+        async with asyncio.timeout(HUNG_S):
+            await looks.wait()
+        tree.look = look  # type: ignore[method-assign]
+
     async def agree(self) -> bool:
         """Whether all that run have seen the same."""
         vectors = {(await self.ask(index, do="vv"))["vv"] for index in self.roles}

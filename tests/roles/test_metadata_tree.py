@@ -123,8 +123,10 @@ def test_links_follow_the_directory_of_the_farm(tmp_path: Path, free_ports: Free
         publish(8, 2, 3)
         await site.until(lambda: hangs_from(3, 2))
         publish(9, 0, key=SigningKey(bytes([78]) * 32))  # of somebody else: not followed
+        await site.looked(3)
+        assert hangs_from(3, 2) and site.roles[3].status().directory == 8
         publish(8, 0)  # as old as the one known
-        await asyncio.sleep(1.0)
+        await site.looked(3)
         assert hangs_from(3, 2) and site.roles[3].status().directory == 8
         publish(10, 0, 1, 2, 3)
         await site.until(lambda: site.roles[3].status().directory == 10)
@@ -160,7 +162,9 @@ def test_a_node_that_the_site_file_adds_is_taken_in_while_the_others_run(
         await site.ask(1, do="topic", room="lobby", text="of two")
         await site.until(site.agree)
         site.start(2)
-        await asyncio.sleep(0.5)  # it dials, and nobody knows it
+        failed = ("dial_failed", "closed_")
+        await site.until(lambda: any(name.startswith(failed) for name in site.counters(2)))
+        await site.looked(2)  # it dials, and nobody knows it
         assert not any(codec.session.peer for codec in site.roles[2].service.codecs)
         for folder in site.folders[:2]:
             write_durable(folder.path / SITE_FILE, encode_site(whole).encode())

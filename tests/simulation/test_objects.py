@@ -12,6 +12,7 @@ import pytest
 
 from appliance.base.prng import Prng
 from appliance.cores.metadata import packets, set, states
+from appliance.cores.metadata.change import Change
 from appliance.cores.metadata.diff import Diff
 from appliance.cores.metadata.exchange import Exchange
 from appliance.cores.metadata.replica import Replica
@@ -23,9 +24,9 @@ from appliance.simulation.objects.options import draw
 from appliance.simulation.objects.report import line_of, lines_of
 from appliance.simulation.objects.world import Outcome, World
 
-FIXED, FRESH = 270, 30
+FIXED, FRESH = 270, 12
 PARTS = 10
-HERE = 5  # of them in a normal run, all of them in a soak
+HERE = 2  # of them in a normal run, all of them in a soak
 SEEDS_PER_PLANT_MAX = 150
 
 
@@ -187,24 +188,25 @@ def objects_move_the_vector_to_their_own_id(patch: pytest.MonkeyPatch) -> None:
     """The vector of O stops before its fields, whose numbers are larger."""
     apply = Replica._apply
 
-    def short(self: Replica, change: packets.Change) -> None:
+    def short(self: Replica, change: Change) -> None:
         apply(self, change._replace(entry=change.id))
 
     patch.setattr(Replica, "_apply", short)
 
 
-PLANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], frozenset[str]]] = {
-    plant.__name__: (plant, frozenset(found_by.split()))
-    for plant, found_by in (
-        (end_before_the_diff_is_complete, "claims digests model refusals vectors"),
-        (no_holding_back, "claims digests model vectors"),
-        (said_before_it_is_durable, "numbers refusals"),
-        (counters_get_the_source_of_the_packet, "counts"),
-        (sets_in_order_of_letters, "order"),
-        (diffs_are_seen_while_they_come, "claims vectors digests model"),
-        (what_a_diff_brought_is_not_indexed, "claims vectors digests model"),
-        (diffs_are_not_passed_on, "digests vectors"),
-        (objects_move_the_vector_to_their_own_id, "vectors claims digests model again"),
+# With a seed that found it once, which is tried first: changes of the worlds may move it.
+PLANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], frozenset[str], int]] = {
+    plant.__name__: (plant, frozenset(found_by.split()), seed)
+    for plant, found_by, seed in (
+        (end_before_the_diff_is_complete, "claims digests model refusals vectors", 0),
+        (no_holding_back, "claims digests model vectors", 23),
+        (said_before_it_is_durable, "numbers refusals", 7),
+        (counters_get_the_source_of_the_packet, "counts", 5),
+        (sets_in_order_of_letters, "order", 0),
+        (diffs_are_seen_while_they_come, "claims vectors digests model", 0),
+        (what_a_diff_brought_is_not_indexed, "claims vectors digests model", 0),
+        (diffs_are_not_passed_on, "digests vectors", 0),
+        (objects_move_the_vector_to_their_own_id, "vectors claims digests model again", 0),
     )
 }
 
@@ -213,8 +215,8 @@ PLANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], frozenset[str]]] =
 def test_a_planted_mistake_is_found_by_a_seed_that_holds_without_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant, checks = PLANTS[name]
-    for seed in range(SEEDS_PER_PLANT_MAX):
+    plant, checks, first = PLANTS[name]
+    for seed in (first, *range(SEEDS_PER_PLANT_MAX)):
         with monkeypatch.context() as patch:
             plant(patch)
             outcome = run(seed)

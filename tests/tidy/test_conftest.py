@@ -391,6 +391,30 @@ def test_a_folder_that_takes_more_than_its_budget_is_told_loudly(
     assert base.endswith("base")
 
 
+@pytest.mark.parametrize("share", [0.6, 0.4])
+def test_a_subject_that_takes_more_than_its_budget_in_all_folders_is_told_loudly(
+    share: float,
+) -> None:
+    budget, (first, *_, last) = side_by_side.SUBJECTS["objects"]
+    durations = [(f"{place}::test_it", share * budget) for place in (first, last)]
+    *folders, objects = side_by_side.table([*durations, ("tests/base/test_b.py::x", 9.0)], 1.0)
+    assert len(folders) == 3 and "2 tests  about objects" in objects
+    assert f"of {budget} s" in objects and ("OVER" in objects) == (2 * share > 1)
+
+
+def test_each_file_that_bears_the_name_of_a_subject_counts_to_it() -> None:
+    places = side_by_side.SUBJECTS["objects"][1]
+    assert [place for place in places if not (TOP / place).exists()] == []
+    files = {
+        str(path.relative_to(TOP))
+        for words in ("*object*", "*metadata*")
+        for found in (TOP / "tests").rglob(words)
+        for path in ([found] if found.is_file() else found.rglob("*"))
+        if path.match("test_*.py")
+    }
+    assert files and [file for file in sorted(files) if not file.startswith(places)] == []
+
+
 def test_every_place_of_real_processes_is_there() -> None:
     assert [place for place in side_by_side.ALONE if not (TOP / place).exists()] == []
 

@@ -1,15 +1,18 @@
 """What people share besides messages, in windows on different nodes of a real site."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from playwright.sync_api import Locator
+import pytest
+from playwright.sync_api import Browser, Locator
 
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from tests.png_file import png_of
+from tests.web.conftest import Chromium
 from tests.web.site import LiveSite, run, wait_for
 from tests.web.test_chat_page import Windows, room_name
-from tests.web.window import Window, expect
+from tests.web.window import SIZE, Window, expect
 
 TOPIC = "Who brings <b>what</b> on Thursday"
 DESCRIPTION = "What belongs here:\n<i>all</i> of https://tiger.example/rules"
@@ -17,6 +20,7 @@ THUMB = "👍"
 
 
 RED = (200, 60, 40)
+Kept = Callable[[str, int], Window]
 MIDDLE = """(canvas) => [...canvas.getContext('2d')
   .getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data.slice(0, 3)]"""
 
@@ -63,79 +67,66 @@ def apart(*windows: Window) -> None:
     assert [each.node for each in windows] == list(range(len(windows)))
 
 
-def both(window: Windows, what: str, other: str = "bob") -> tuple[Window, Window, str]:
+@pytest.fixture(scope="module")
+def windows_kept(chromium: Chromium) -> Iterator[dict[str, Window]]:
+    """By user, for all tests here: to open one takes most of a second."""
+    windows: dict[str, Window] = {}
+    yield windows
+    chromium.take_out()
+    for each in windows.values():
+        each.close()
+    chromium.put_away()
+
+
+@pytest.fixture
+def kept(browser: Browser, site: LiveSite, windows_kept: dict[str, Window]) -> Iterator[Kept]:
+    """`kept("alice", 0)`: a window of hers on that node, opened by an earlier test or now. Nothing
+    is open in it, and its mouse is nowhere."""
+
+    def window(user: str, node: int) -> Window:
+        found = windows_kept.pop(user, None)
+        if found is not None and not found.is_at(node):  # its node was killed
+            found.close()
+            found = None
+        if found is None:
+            found = Window(browser, site, user, node)
+        found.page.set_viewport_size(SIZE)
+        found.page.mouse.move(0, 0)
+        found.page.keyboard.press("Escape")
+        windows_kept[user] = found
+        return found
+
+    yield window
+    assert [fault for each in windows_kept.values() for fault in each.faults] == []
+
+
+@pytest.fixture
+def nobody_else(browser: Browser, windows_kept: dict[str, Window]) -> None:
+    """Those whose windows are kept are in every room: they leave."""
+    while windows_kept:
+        _, window = windows_kept.popitem()
+        assert window.close() == []
+
+
+def both(at: Kept, what: str, other: str = "bob") -> tuple[Window, Window, str]:
     """Alice on node 0 and Bob on node 1, in a room with one message."""
     room = room_name(what)
-    alice, bob = window("alice", node=0), window(other, node=1)
-    apart(alice, bob)
+    alice = at("alice", 0)
     alice.create(room)
-    bob.open(room)
+    bob = at(other, 1)
+    apart(alice, bob)
+    bob.create(room)  # it is there: he enters it, before the page asks again which there are
     alice.write("first of all")
     bob.wait_text("first of all")
     alice.wait_text("first of all", "acknowledged")
     return alice, bob, room
 
 
-def test_topic_pins_and_reactions_appear_in_the_other_window(window: Windows) -> None:
-    alice, bob, room = both(window, "shared")
-    set_topic(alice, TOPIC)
-    expect(topic(bob)).to_have_text(TOPIC)
-    set_topic(bob, "Something else")
-    expect(topic(alice)).to_have_text("Something else")
-    describe(alice, DESCRIPTION)
-    bob.page.get_by_role("button", name="About this room").click()
-    about = bob.page.get_by_role("region", name="About this room")
-    expect(about.locator(".about-topic")).to_have_text("Something else")
-    expect(about.locator(".description")).to_have_text(DESCRIPTION)
-    expect(about.get_by_role("link")).to_have_attribute("href", "https://tiger.example/rules")
-    bob.page.keyboard.press("Escape")
-
-    act(alice, "first of all", "Pin this message")
-    expect(bob.page.locator(".opens.pins")).to_have_attribute("aria-label", "1 pinned message")
-    expect(message(bob, "first of all")).to_have_attribute("data-pinned", "true")
-    bob.page.locator(".opens.pins").click()
-    expect(bob.page.locator(".panel .pinned")).to_contain_text("first of all")
-    bob.page.locator(".panel .shows").click()
-    expect(message(bob, "first of all")).to_have_class("text shown")
-    act(bob, "first of all", "Unpin this message")
-    expect(alice.page.locator(".opens.pins")).to_have_attribute("aria-label", "0 pinned messages")
-
-    react(alice, "first of all", "Thumbs up")
-    theirs = message(bob, "first of all").locator(f'[data-emoji="{THUMB}"]')
-    own = message(alice, "first of all").locator(f'[data-emoji="{THUMB}"]')
-    expect(theirs).to_have_attribute("aria-label", "Thumbs up: 1 person: alice")
-    expect(who_reacted(bob)).to_have_count(0)
-    theirs.focus()  # by the keyboard, as the last key was one
-    bob.page.keyboard.press("Shift+Tab")
-    bob.page.keyboard.press("Tab")
-    expect(theirs).to_be_focused()
-    expect(who_reacted(bob)).to_have_text("Thumbs up alice")
-    expect(theirs).to_have_attribute("aria-pressed", "false")
-    theirs.click()
-    expect(own.locator(".count")).to_have_text("2")
-    own.hover()
-    expect(who_reacted(alice)).to_have_text("Thumbs up alice, bob")
-    expect(own).to_have_attribute("aria-pressed", "true")
-    own.click()
-    expect(theirs.locator(".count")).to_have_text("1")
-    theirs.click()
-    expect(own).to_have_count(0)
-
-    # Whoever comes later, on a third node, is shown what holds.
-    react(bob, "first of all", "Heart")
-    carol = window("carol", node=2)
-    carol.open(room)
-    expect(topic(carol)).to_have_text("Something else")
-    carol.page.get_by_role("button", name="About this room").click()
-    expect(carol.page.locator(".description")).to_have_text(DESCRIPTION)
-    expect(message(carol, "first of all").locator(".reaction")).to_have_attribute(
-        "aria-label", "Heart: 1 person: bob"
-    )
-    apart(alice, bob, carol)
-
-
-def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) -> None:
-    alice, bob, _ = both(window, "people", other="builder")  # a name is kept
+def test_names_people_and_who_types_appear_in_the_other_window(
+    nobody_else: None, window: Windows
+) -> None:
+    # "builder": what is told of people stays
+    alice, bob, _ = both(lambda user, node: window(user, node=node), "people", other="builder")
     bob.write("an answer")
     alice.wait_text("an answer")
     for each in (alice, bob):
@@ -192,10 +183,68 @@ def test_names_people_and_who_types_appear_in_the_other_window(window: Windows) 
     expect(alice.page.locator(".block .author").last).to_have_text("Bob the Builder")
 
 
+def test_topic_pins_and_reactions_appear_in_the_other_window(kept: Kept, window: Windows) -> None:
+    alice, bob, room = both(kept, "shared")
+    set_topic(alice, TOPIC)
+    expect(topic(bob)).to_have_text(TOPIC)
+    set_topic(bob, "Something else")
+    expect(topic(alice)).to_have_text("Something else")
+    describe(alice, DESCRIPTION)
+    bob.page.get_by_role("button", name="About this room").click()
+    about = bob.page.get_by_role("region", name="About this room")
+    expect(about.locator(".about-topic")).to_have_text("Something else")
+    expect(about.locator(".description")).to_have_text(DESCRIPTION)
+    expect(about.get_by_role("link")).to_have_attribute("href", "https://tiger.example/rules")
+    bob.page.keyboard.press("Escape")
+
+    act(alice, "first of all", "Pin this message")
+    expect(bob.page.locator(".opens.pins")).to_have_attribute("aria-label", "1 pinned message")
+    expect(message(bob, "first of all")).to_have_attribute("data-pinned", "true")
+    bob.page.locator(".opens.pins").click()
+    expect(bob.page.locator(".panel .pinned")).to_contain_text("first of all")
+    bob.page.locator(".panel .shows").click()
+    expect(message(bob, "first of all")).to_have_class("text shown")
+    act(bob, "first of all", "Unpin this message")
+    expect(alice.page.locator(".opens.pins")).to_have_attribute("aria-label", "0 pinned messages")
+
+    react(alice, "first of all", "Thumbs up")
+    theirs = message(bob, "first of all").locator(f'[data-emoji="{THUMB}"]')
+    own = message(alice, "first of all").locator(f'[data-emoji="{THUMB}"]')
+    expect(theirs).to_have_attribute("aria-label", "Thumbs up: 1 person: alice")
+    expect(who_reacted(bob)).to_have_count(0)
+    theirs.focus()  # by the keyboard, as the last key was one
+    bob.page.keyboard.press("Shift+Tab")
+    bob.page.keyboard.press("Tab")
+    expect(theirs).to_be_focused()
+    expect(who_reacted(bob)).to_have_text("Thumbs up alice")
+    expect(theirs).to_have_attribute("aria-pressed", "false")
+    theirs.click()
+    expect(own.locator(".count")).to_have_text("2")
+    own.hover()
+    expect(who_reacted(alice)).to_have_text("Thumbs up alice, bob")
+    expect(own).to_have_attribute("aria-pressed", "true")
+    own.click()
+    expect(theirs.locator(".count")).to_have_text("1")
+    theirs.click()
+    expect(own).to_have_count(0)
+
+    # Whoever comes later, on a third node, is shown what holds.
+    react(bob, "first of all", "Heart")
+    carol = window("carol", node=2)
+    carol.open(room)
+    expect(topic(carol)).to_have_text("Something else")
+    carol.page.get_by_role("button", name="About this room").click()
+    expect(carol.page.locator(".description")).to_have_text(DESCRIPTION)
+    expect(message(carol, "first of all").locator(".reaction")).to_have_attribute(
+        "aria-label", "Heart: 1 person: bob"
+    )
+    apart(alice, bob, carol)
+
+
 def test_what_is_said_on_a_terminal_appears_in_a_window(
-    window: Windows, site: LiveSite, tmp_path: Path
+    kept: Kept, site: LiveSite, tmp_path: Path
 ) -> None:
-    alice, bob, room = both(window, "terminal")
+    alice, bob, room = both(kept, "terminal")
     dan = ("--local", str(site.folder), "--user", "dan")
     msg_id = message(alice, "first of all").get_attribute("data-id") or ""
     assert run("topic", room, *dan) == "no topic\n"
@@ -236,12 +285,14 @@ def test_what_is_said_on_a_terminal_appears_in_a_window(
     alice.wait_text("from a terminal")
 
 
-def test_what_was_read_in_one_window_is_read_in_the_others_of_that_user(window: Windows) -> None:
+def test_what_was_read_in_one_window_is_read_in_the_others_of_that_user(
+    kept: Kept, window: Windows
+) -> None:
     quiet, busy = room_name("aaa-quiet"), room_name("marks")
-    alice, bob = window("alice", node=0), window("bob", node=1)
+    alice, bob = kept("alice", 0), kept("bob", 1)
     alice.create(busy)
     alice.create(quiet)
-    bob.open(busy)
+    bob.create(busy)
     other = window("alice", node=2)
     other.open(quiet)
     for i in range(3):
@@ -266,7 +317,7 @@ def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
     room = room_name("alone")
     alice, bob = window("alice", node=0), window("bob", node=0)
     alice.create(room)
-    bob.open(room)
+    bob.create(room)
     alice.write("before")
     bob.wait_text("before")
     own = site.chat_url(0).replace("https", "wss") + "v1"
@@ -304,8 +355,8 @@ def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
     expect(topic(carol)).to_have_text("Alone")
 
 
-def test_nothing_of_it_is_too_wide_for_a_telephone(window: Windows) -> None:
-    alice, _, _ = both(window, "narrow")
+def test_nothing_of_it_is_too_wide_for_a_telephone(kept: Kept) -> None:
+    alice, _, _ = both(kept, "narrow")
     set_topic(alice, "A topic that is far too long for the width of a telephone " * 3)
     act(alice, "first of all", "Pin this message")
     alice.page.set_viewport_size({"width": 360, "height": 640})

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, Locator, Page, ViewportSize
 from playwright.sync_api import expect as expect_once
 
 from tests.patience import HUNG_S
@@ -13,6 +13,7 @@ from tests.web.site import LiveSite, wait_for
 
 # Playwright looks each half second at what it waits long for, and five times as often at this.
 ROUND_MS = 2_000.0
+SIZE: ViewportSize = {"width": 1000, "height": 700}
 
 
 class Expected:
@@ -48,9 +49,7 @@ class Window:
         self, browser: Browser, site: LiveSite, user: str, node: int, **options: Any
     ) -> None:
         self.user, self.site = user, site
-        self._context = browser.new_context(
-            ignore_https_errors=True, viewport={"width": 1000, "height": 700}, **options
-        )
+        self._context = browser.new_context(ignore_https_errors=True, viewport=SIZE, **options)
         self._context.set_default_timeout(HUNG_S * 1000)
         self.faults: list[str] = []
         self._context.on("page", self._watch)
@@ -85,7 +84,12 @@ class Window:
         assert found is not None, words
         return int(found[1])
 
+    def is_at(self, node: int) -> bool:
+        """Whether it is connected to that node."""
+        return self.page.inner_text(".connection .words") == f"Connected to node {node}"
+
     def create(self, room: str) -> None:
+        """Make the room, or enter it if it is there."""
         self.page.get_by_role("button", name="Create a room").click()
         self.page.get_by_label("Name of the room").fill(room)
         self.page.keyboard.press("Enter")
