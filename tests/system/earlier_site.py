@@ -9,6 +9,7 @@ import asyncio
 import io
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -32,17 +33,25 @@ PYTHONPATH={tree} exec {python} -P -m appliance "$@"
 """
 
 
-def earlier_program(folder: Path) -> Path:
-    """The program of the earlier commit, unpacked into `folder`."""
+def earlier_program(folder: Path, *, or_twin: bool = False) -> Path:
+    """The program of the earlier commit, unpacked into `folder`. `or_twin`: where there is no
+    history, a program that differs from that of now in nothing but its digest."""
     words = ["git", "-C", str(TOP), "archive", "--format=tar", EARLIER, *KEPT]
     done = subprocess.run(words, capture_output=True, check=False)
-    assert done.returncode == 0, (
-        f"no commit {EARLIER} here to upgrade from: this test needs a clone with its history "
-        f"(`git fetch --unshallow`); git said: {done.stderr.decode(errors='replace').strip()}"
-    )
     tree = folder / "earlier"
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(tree, filter="data")
+    if done.returncode == 0:
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+            archive.extractall(tree, filter="data")
+    elif or_twin:
+        for name in KEPT:
+            shutil.copytree(TOP / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        (tree / "appliance" / "twin").touch()
+    else:
+        said = done.stderr.decode(errors="replace").strip()
+        raise AssertionError(
+            f"no commit {EARLIER} here to upgrade from: this test needs a clone with its history "
+            f"(`git fetch --unshallow`); git said: {said}"
+        )
     program = folder / "earlier-tigerchat"
     program.write_text(PROGRAM.format(tree=tree, python=sys.executable))
     program.chmod(0o755)

@@ -48,7 +48,7 @@ def no_send_failed(trial: Trial) -> None:
 def test_one_node_is_upgraded_under_load_from_an_earlier_commit(
     tmp_path: Path, free_ports: FreePorts, seed: int
 ) -> None:
-    program = earlier_program(tmp_path)
+    program = earlier_program(tmp_path, or_twin=True)
     site = EarlierSite(tmp_path / "site", ports_in_a_row(free_ports), program)
     with site, Trial(site, tmp_path, seed) as trial:
         told = upgrade(site, "node-0")
