@@ -222,6 +222,8 @@ QUIC_DATAGRAMS_PER_TURN = 32  # read in one turn of the loop: 1 to 5 ms
 QUIC_IDLE_S = 45  # of silence end a connection; who has a session is asked every 20 s
 QUIC_SESSIONS_MAX = 8  # WebSockets, or WebTransport sessions, in one connection
 QUIC_WRITE_MAX = 2 * MIB  # bytes that wait on one connection; its streams write no more
+# Of a certificate that a page accepts by its digest; browsers take none that is good for longer.
+QUIC_CERTIFICATE_LIFE_S = 14 * 86_400
 
 assert QUIC_WINDOW + QUIC_WRITE_MAX + QUIC_STREAMS_MAX * HTTP_HEAD_SIZE_MAX < CONNECTION_HELD_MAX
 

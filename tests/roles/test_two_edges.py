@@ -1,16 +1,20 @@
 """Two edge processes of one node: a client on QUIC that moves keeps its conversation."""
 
 import asyncio
+import json
 import tempfile
 import uuid
 from collections import Counter
 from pathlib import Path
+
+from cryptography.hazmat.primitives import hashes
 
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
+from tests.drivers.network.quic.quic_client import dial
 from tests.drivers.network.quic.test_neighbours import move
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -20,6 +24,7 @@ from tests.roles.ways import WebSocketHttp3
 
 BUILD = REPO / "build"
 MOVES = 50
+LOOKS = 6  # by connections of their own, which the kernel spreads over both processes
 
 
 def test_a_conversation_goes_on_over_fifty_changes_of_address(free_ports: FreePorts) -> None:
@@ -30,11 +35,12 @@ def test_a_conversation_goes_on_over_fifty_changes_of_address(free_ports: FreePo
             site.start_all()
             site.start_edge(0, 1)
             until(lambda: told(site, 1), "the second process is there")
+            asyncio.run(see_one_certificate(site))
             asyncio.run(converse(site))
             both: Counter[str] = Counter()
             for number in range(2):
                 both += Counter(told(site, number)["connection_events"])
-            assert both["quic_accepted"] == 1 == both["http3"]
+            assert both["quic_accepted"] == 1 + LOOKS == both["http3"]
             assert both["quic_handed_over"] > MOVES // 10
 
 
@@ -48,6 +54,22 @@ def told(site: EdgeSite, number: int) -> dict:
         timeout_s=HUNG_S,
     )
     return found or {}
+
+
+async def see_one_certificate(site: EdgeSite) -> None:
+    """Whichever process answers: one of those whose digests it tells pages is shown, the same."""
+    shown, hashes_told = set(), set()
+    for _ in range(LOOKS):
+        async with dial(site.ports[0]) as client:
+            answer = await client.fetch("/v1/webtransport")
+            offer = json.loads(bytes(answer.body))
+            certificate = client._quic.tls._peer_certificate
+            assert certificate is not None
+            shown.add(certificate.fingerprint(hashes.SHA256()).hex())
+            hashes_told.add(tuple(offer["certificate_hashes"]))
+            assert offer["path"] == "/v1/tigerchat.v1.json"
+    (seen,), (known,) = shown, hashes_told
+    assert known.index(seen) == 1
 
 
 async def converse(site: EdgeSite) -> None:

@@ -4,6 +4,7 @@ from appliance.base.authority import authority
 
 PATH = "/v1"  # of the protocol's first version
 SESSION_PATH = f"{PATH}/session"  # of conversations in plain HTTP
+WEBTRANSPORT_PATH = f"{PATH}/webtransport"  # what a page needs to know for it
 HEALTH_PATH = "/healthz"  # whether the node serves
 READY_PATH = "/readyz"  # ... and has room for somebody new
 

@@ -10,16 +10,22 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from appliance.drivers.host import resources
+from appliance.drivers.host import clock, resources
 from appliance.drivers.host.descriptors import clients_max, files_max
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, TLS_KEY_FILE, NodeFolder
-from appliance.drivers.network import found_messages, room_files, websocket
+from appliance.drivers.network import (
+    found_messages,
+    room_files,
+    websocket,
+    webtransport_offer,
+)
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.owner import Owner
 from appliance.drivers.network.pages import Pages
 from appliance.drivers.network.plain.conversations import Conversations
 from appliance.drivers.network.plain.routes import Routes
 from appliance.drivers.network.proxies import Proxies
+from appliance.drivers.network.quic.certificate import load_shown
 from appliance.drivers.network.quic.keys import PortKeys
 from appliance.drivers.network.quic.neighbours import Neighbours
 from appliance.drivers.network.quic.port import QuicPort
@@ -28,6 +34,7 @@ from appliance.drivers.network.refusals import HTTP3, SERVED
 from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.network.weighed import OnBody
 from appliance.roles.edge.addresses import host_names, places_of
+from appliance.roles.edge.quic_certificates import QuicCertificates
 
 WEB = resources.web()
 _ALSO_S = 86_400  # a browser remembers so long that there is QUIC
@@ -79,18 +86,21 @@ class Listeners:
         self.pages.serve(Routes(Conversations(self.server, number), hosts).all)
         self.pages.serve(room_files.RoomFiles(open_room, node().signing_key).all)
         self.pages.serve(found_messages.FoundMessages(open_search).all)
+        self.pages.serve([webtransport_offer.route(self._digests, hosts)])
         self.quic: QuicPort | None = None
+        self._certificates: QuicCertificates | None = None  # if there is QUIC
         self._neighbours: Neighbours | None = None  # if there are several processes
         if settings.client_tls:
-            certificate, private_key = node().client_certificate
+            shown = load_shown(*node().client_certificate)
             self.quic = QuicPort(
                 entrance=self.server.entrance,
                 services=Services(app=self.pages.app, hosts=hosts, server=self.server),
                 keys=PortKeys(_secret(node()), number),
-                certificate=certificate,
-                private_key=private_key,
+                shown=shown,
                 counters=counters,
             )
+            self._certificates = QuicCertificates(shown, self.quic.show)
+            self._certificates.on_time(clock.realtime_us())
             if settings.edge_processes > 1:
                 self._neighbours = Neighbours(
                     Path(SOCKETS_FOLDER), number, take=self.quic.on_handed, counters=counters
@@ -108,6 +118,15 @@ class Listeners:
     def _also(self) -> bytes:
         """The Alt-Svc of what TCP answers."""
         return b"" if self.quic is None else b'h3=":%d"; ma=%d' % (self.port, _ALSO_S)
+
+    def _digests(self) -> list[bytes] | None:
+        """Of certificates that QUIC shows; empty: it is the operator's own. None without QUIC."""
+        return None if self._certificates is None else self._certificates.digests
+
+    def on_second(self, now_us: int) -> None:
+        """It is so late: the certificate of QUIC may be another one from now on."""
+        if self._certificates is not None:
+            self._certificates.on_time(now_us)
 
     async def start(self) -> None:
         """Bind; ConfigurationError when that cannot be."""

@@ -266,6 +266,7 @@ class EdgeRole:
     def _each_second(self) -> None:
         self._replicas.ask_status()  # of what changes meanwhile they tell
         self._slack.give_back()
+        self._listeners.on_second(clock.realtime_us())
         if self._keys.poll():
             self._edge.on_keys()
         self._watch.poll()

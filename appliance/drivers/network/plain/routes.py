@@ -1,8 +1,7 @@
-"""The requests of conversations in plain HTTP: who may ask, and how each is answered.
+"""The requests of conversations in plain HTTP, and how each is answered.
 
-Beside our own pages those of other nodes of the site may ask: a page whose node is gone goes on
-with another one (CORS). The connection below a request is no stranger's while the request is that
-of a conversation whose client has said who it is.
+The connection below a request is no stranger's while the request is that of a conversation whose
+client has said who it is.
 """
 
 import contextlib
@@ -12,7 +11,6 @@ from typing import Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from appliance.base.errors import InputError
 from appliance.base.limits import PLAIN_POLL_S
@@ -30,15 +28,15 @@ from appliance.drivers.network.plain.conversation import (
 from appliance.drivers.network.plain.conversations import Absent, Conversations
 from appliance.drivers.network.proxies import client_of
 from appliance.drivers.network.refusal import refusal_of
+from appliance.drivers.network.site_route import Handler, site_route
 from appliance.formats.client.address import SESSION_PATH
 
 SESSION_FIELD = "tigerchat-session"
 _JSON, _EVENTS = "application/json", "text/event-stream"
-_ALLOWED_METHODS, _ALLOWED_FIELDS = "GET, POST, DELETE", f"{SESSION_FIELD}, content-type"
+_ALLOWED_FIELDS = f"{SESSION_FIELD}, content-type"
 _NUMBER_DIGITS_MAX = 18  # of a batch
 _OVERTAKEN = "another request is served; send one at a time\n"
 
-Handler = Callable[[Request], Awaitable[Response]]
 Found = Callable[[Request, Conversation], Awaitable[Response]]
 
 
@@ -46,7 +44,7 @@ class Routes:
     """Serves `conversations`; `all` is for the application."""
 
     def __init__(self, conversations: Conversations, hosts: Hosts) -> None:
-        self._conversations, self._hosts = conversations, hosts
+        self._conversations = conversations
         rows: list[tuple[str, dict[str, Handler]]] = [
             (SESSION_PATH, {"POST": self._open, "DELETE": self._found(self._leave)}),
             (f"{SESSION_PATH}/frames", {"POST": self._found(self._take)}),
@@ -54,36 +52,11 @@ class Routes:
             (f"{SESSION_PATH}/events", {"GET": self._found(self._events)}),
         ]
         self.all = [
-            Route(path, self._allowed(handlers), methods=[*handlers, "OPTIONS"])
+            site_route(path, handlers, hosts, fields=_ALLOWED_FIELDS, shown=SESSION_FIELD)
             for path, handlers in rows
         ]
 
-    # --- who may ask
-
-    def _allowed(self, handlers: dict[str, Handler]) -> Handler:
-        """Answers pages of this site, and clients that are no pages."""
-
-        async def answer(request: Request) -> Response:
-            origins = request.headers.getlist("origin")
-            origin = origins[0] if origins else None
-            if len(origins) > 1 or not self._hosts.may_connect(origin, request.headers.get("host")):
-                return PlainTextResponse("not a page of this site\n", status_code=403)
-            if request.method == "OPTIONS":
-                response = Response(status_code=204)
-                response.headers["access-control-allow-methods"] = _ALLOWED_METHODS
-                response.headers["access-control-allow-headers"] = _ALLOWED_FIELDS
-            else:
-                handler = handlers.get(request.method)
-                if handler is None:
-                    return PlainTextResponse("no such request\n", status_code=405)
-                response = await handler(request)
-            if origin is not None:
-                response.headers["access-control-allow-origin"] = origin
-                response.headers["access-control-expose-headers"] = SESSION_FIELD
-                response.headers["vary"] = "origin"
-            return response
-
-        return answer
+    # --- whose request it is
 
     def _found(self, handler: Found) -> Handler:
         """Gives the handler the conversation whose secret the request bears."""

@@ -20,8 +20,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from aioquic.buffer import Buffer  # type: ignore[attr-defined]
 from aioquic.quic.configuration import QuicConfiguration
@@ -33,10 +31,7 @@ from aioquic.quic.packet import (
     encode_quic_version_negotiation,
     pull_quic_header,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from appliance.base.errors import ConfigurationError
 from appliance.base.limits import (
     QUIC_ANSWERS_RATE,
     QUIC_DATAGRAM_FRAME_SIZE_MAX,
@@ -48,6 +43,7 @@ from appliance.base.limits import (
     QUIC_WINDOW,
 )
 from appliance.drivers.network.entrance import Entrance, address_of
+from appliance.drivers.network.quic.certificate import Shown
 from appliance.drivers.network.quic.client import Client
 from appliance.drivers.network.quic.keys import ID_SIZE, RESET_TOKEN_SIZE, PortKeys
 from appliance.drivers.network.quic.library import BoundedConnection, encode_refusal
@@ -89,18 +85,17 @@ class QuicPort:
         entrance: Entrance,
         services: Services,
         keys: PortKeys,
-        certificate: Path,
-        private_key: Path,
+        shown: Shown,
         counters: Counter[str],
     ) -> None:
-        """`entrance` counts who comes in, as it does for TCP. ConfigurationError for files that
-        are not a certificate and its key."""
+        """`entrance` counts who comes in, as it does for TCP; `shown` is what they are shown until
+        `show` says otherwise."""
         self.entrance, self.services, self.keys = entrance, services, keys
         self.counters = counters
         self.clients: dict[Client, None] = {}
         self.hand_over: HandOver | None = None  # to another process, if the port is shared
         self._by_id: dict[bytes, Client] = {}
-        self._configuration = _configuration(certificate, private_key)
+        self._configuration = _configuration(shown)
         self._sockets: list[UdpSocket] = []
         self._dirty: dict[Client, None] = {}
         self._is_woken = self._is_draining = False
@@ -109,6 +104,10 @@ class QuicPort:
         self._pinger: asyncio.TimerHandle | None = None
 
     # --- life
+
+    def show(self, shown: Shown) -> None:
+        """This, from now on, to whoever begins a connection."""
+        self._configuration = _configuration(shown)
 
     async def open(self, host: str, port: int, *, shared: bool) -> None:
         """Bind, `shared` with other processes; ConfigurationError when that cannot be."""
@@ -348,15 +347,7 @@ def _packed(peer: Peer) -> bytes:
     return address.packed + int(peer[1]).to_bytes(2, "big")
 
 
-def _configuration(certificate: Path, private_key: Path) -> QuicConfiguration:
-    try:
-        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
-        key: Any = load_pem_private_key(private_key.read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigurationError(
-            f"{certificate} and {private_key}: not a certificate and its key, or not readable "
-            f"({error}); restore both files"
-        ) from error
+def _configuration(shown: Shown) -> QuicConfiguration:
     return QuicConfiguration(
         is_client=False,
         alpn_protocols=ALPN,
@@ -366,7 +357,7 @@ def _configuration(certificate: Path, private_key: Path) -> QuicConfiguration:
         max_stream_data=QUIC_STREAM_WINDOW,
         max_datagram_frame_size=QUIC_DATAGRAM_FRAME_SIZE_MAX,
         supported_versions=VERSIONS,
-        certificate=chain[0],
-        certificate_chain=chain[1:],
-        private_key=key,
+        certificate=shown.certificate,
+        certificate_chain=list(shown.above),
+        private_key=shown.key,
     )

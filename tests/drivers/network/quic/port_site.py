@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from appliance.drivers.network.origin import Hosts
+from appliance.drivers.network.quic.certificate import load_shown
 from appliance.drivers.network.quic.keys import PortKeys
 from appliance.drivers.network.quic.port import QuicPort
 from appliance.drivers.network.quic.streams import Services
@@ -38,8 +39,7 @@ def make_port(
         entrance=server.entrance,
         services=Services(app=app, hosts=Hosts([]), server=server),
         keys=PortKeys(SECRET, number),
-        certificate=node.certificate,
-        private_key=node.private,
+        shown=load_shown(node.certificate, node.private),
         counters=counters,
     )
 
