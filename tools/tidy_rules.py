@@ -104,6 +104,11 @@ LAZY_IMPORTS: list[tuple[str, str, str]] = [
     ("appliance.__main__", "appliance.commands.*", "a verb pays for its own imports only"),
     ("appliance.commands.*", "*", "a verb pays for what its options ask for only"),
     (
+        "appliance.drivers.chat.transports",
+        "appliance.drivers.chat.*",
+        "a client pays for the library of the transport that it uses only",
+    ),
+    (
         "appliance.drivers.host.natives",
         "*",
         "each native part is tried alone, and named if it fails",

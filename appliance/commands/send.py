@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from uuid import UUID
 
 import click
@@ -13,12 +13,14 @@ from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.itinerary import Guide
+from appliance.drivers.chat.transports import Transport, transport_named
 from appliance.drivers.chat.unknown_room import named
 from appliance.drivers.terminal.options import (
     MessageId,
     SiteWords,
     farm_key_option,
     site_options,
+    transport_option,
 )
 from appliance.formats.archive.entry import pieces
 from appliance.formats.client.sending import MessageAck
@@ -29,18 +31,33 @@ TEXT_SIZE_MAX = 16 * MIB
 PATIENCE_S = 30.0
 
 
+class _Way(NamedTuple):
+    """How the site is reached."""
+
+    access: Access
+    guide: Guide | None
+    transport: Transport
+
+    def client(self) -> Client:
+        endpoints, token = self.access.endpoints, self.access.token
+        carried = self.transport._asdict()
+        return Client(endpoints, token, patience_s=PATIENCE_S, guide=self.guide, **carried)
+
+
 @click.command("send")
 @click.argument("room")
 @click.argument("text", nargs=-1)
 @click.option(
     "--reply-to", metavar="MSG_ID", type=MessageId(), help="The message that this one answers."
 )
+@transport_option
 @farm_key_option
 @site_options
 def command(
     room: str,
     text: tuple[str, ...],
     reply_to: UUID | None,
+    transport: str,
     farm_key: str | None,
     site: SiteWords,
 ) -> None:
@@ -56,7 +73,8 @@ def command(
         raise ConfigurationError("there is nothing to send: give a text, or one on standard input")
     access = access_of(**site._asdict())
     guide = guide_of(access, farm_key, lambda why: click.echo(f"send: {why}", err=True))
-    for ack in asyncio.run(_sent(access, guide, room, words, reply_to)):
+    way = _Way(access, guide, transport_named(transport))
+    for ack in asyncio.run(_sent(way, room, words, reply_to)):
         click.echo(f"{ack.op} {ack.msg_id}")
 
 
@@ -70,21 +88,17 @@ def _from_input(source: BinaryIO) -> str:
         raise ConfigurationError(f"standard input is not UTF-8: {error}") from None
 
 
-async def _sent(
-    access: Access, guide: Guide | None, room: str, words: str, reply_to: UUID | None
-) -> list[MessageAck]:
+async def _sent(way: _Way, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
     try:
-        return await _send(access, guide, room, words, reply_to)
+        return await _send(way, room, words, reply_to)
     except Refused as error:
-        raise await named(access, room, error) from None
+        raise await named(way.access, room, error) from None
 
 
-async def _send(
-    access: Access, guide: Guide | None, room: str, words: str, reply_to: UUID | None
-) -> list[MessageAck]:
+async def _send(way: _Way, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
     room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
     first, *others = (body.decode() for body in pieces(words))
-    async with Client(access.endpoints, access.token, patience_s=PATIENCE_S, guide=guide) as client:
+    async with way.client() as client:
         acks = [await client.send(room_id, first, parent_id=reply_to)]
         waiting = [await client.post(room_id, body, parent_id=acks[0].msg_id) for body in others]
         return acks + [await ack for ack in waiting]

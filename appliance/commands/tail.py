@@ -17,9 +17,15 @@ from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.itinerary import Guide
 from appliance.drivers.chat.room_objects import Change, RoomObjects
 from appliance.drivers.chat.subscription import Subscription
+from appliance.drivers.chat.transports import Transport, transport_named
 from appliance.drivers.chat.unknown_room import named
 from appliance.drivers.terminal.lines import change_line, imported_author, message_line
-from appliance.drivers.terminal.options import SiteWords, farm_key_option, site_options
+from appliance.drivers.terminal.options import (
+    SiteWords,
+    farm_key_option,
+    site_options,
+    transport_option,
+)
 from appliance.formats.client.federation import PlacedMessage
 from appliance.formats.client.history import StoredMessage
 from appliance.formats.client.objects import ObjectEvent, ObjectState
@@ -34,9 +40,11 @@ class _Door(NamedTuple):
 
     access: Access
     guide: Guide | None
+    transport: Transport
 
     def client(self) -> Client:
-        return Client(self.access.endpoints, self.access.token, guide=self.guide)
+        endpoints, token = self.access.endpoints, self.access.token
+        return Client(endpoints, token, guide=self.guide, **self.transport._asdict())
 
 
 Message = StoredMessage | MessageEvent
@@ -78,6 +86,7 @@ OBJECTS_S = 5.0  # for a node to tell topic, pins and reactions
     help="Between the messages also topic, pins and reactions: what holds, then each change.",
 )
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line; `seq` is the number.")
+@transport_option
 @farm_key_option
 @site_options
 def command(
@@ -87,6 +96,7 @@ def command(
     follow: bool,
     objects: bool,
     as_json: bool,
+    transport: str,
     farm_key: str | None,
     site: SiteWords,
 ) -> None:
@@ -104,7 +114,8 @@ def command(
     shown = _Shown(_show_json if as_json else _show, tell)
     run = _follow if follow else _read
     guide = guide_of(access, farm_key, lambda why: click.echo(f"tail: {why}", err=True))
-    asyncio.run(_run(run, _Door(access, guide), room, count, since, shown))
+    door = _Door(access, guide, transport_named(transport))
+    asyncio.run(_run(run, door, room, count, since, shown))
 
 
 async def _run(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from appliance.formats.client.address import TRANSPORTS
 from tests import forked
 from tests.commands.conftest import Chat, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
@@ -69,6 +70,15 @@ def test_reply_names_its_parent(chat: Chat, room: str) -> None:
     chat("send", room, "answer", "--reply-to", msg_id)
     rows = shown(chat, room, 2)
     assert rows[-1]["parent_id"] == rows[0]["msg_id"] == msg_id
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_message_goes_and_comes_by_every_transport(chat: Chat, room: str, transport: str) -> None:
+    chat("send", room, "by", transport, "--transport", transport)
+    chat("send", room, "by the usual one")
+    shown(chat, room, 2)
+    rows = shown(chat, room, 2, "--transport", transport)
+    assert [row["body"] for row in rows] == [f"by {transport}", "by the usual one"]
 
 
 def test_tail_since_and_last_show_what_was_asked_for(chat: Chat, room: str) -> None:

@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from appliance.drivers.chat.client import Client
+from appliance.drivers.chat.endpoint import Endpoint
+from appliance.drivers.chat.transports import transport_named
+from appliance.formats.client.address import TRANSPORTS
 from appliance.formats.client.connection import Ping
 from appliance.formats.client.frame import SUBPROTOCOL_TOKEN, Frame
 from appliance.formats.client.history import SnapshotRequest
@@ -22,7 +26,7 @@ from appliance.formats.client.sign_in import Hello, RefreshToken
 from appliance.formats.client.subscribing import SubscribeRoom, UnsubscribeRoom
 from tests.drivers.network.quic.quic_client import dial as dial_quic
 from tests.ports import FreePorts
-from tests.roles.edge_site import EdgeSite
+from tests.roles.edge_site import EdgeSite, insecure
 from tests.roles.replica_group import REPO
 from tests.roles.ways import (
     WAYS,
@@ -448,3 +452,39 @@ def test_a_killed_edge_is_left_for_another_way_and_node_and_each_message_is_ther
         site.stop_edge(0)
         site.start_edge(0)
         site.wait_serving(0)
+
+
+@pytest.mark.parametrize("name", TRANSPORTS)
+def test_a_client_of_ours_has_each_message_once_and_in_order_by_every_transport(
+    site: EdgeSite, name: str
+) -> None:
+    """Also over a connection that breaks in between."""
+    count, room_name = 300, f"ours-{name}"
+    endpoints = [Endpoint("127.0.0.1", port, insecure()) for port in site.ports]
+    carried = transport_named(name)
+
+    async def story() -> None:
+        speaker = Client(endpoints, site.token, **carried._asdict())
+        listener = Client(endpoints, site.token, **carried._asdict(), first_endpoint=1)
+        async with speaker, listener:
+            room_id = (await speaker.create_room(room_name)).room_id
+            await speaker.send(room_id, "0")
+            subscription = await listener.subscribe(room_id, since_op=1)
+            bodies: list[str] = []
+            for upto in (count // 2, count):
+                acks = [
+                    await speaker.post(room_id, str(number))
+                    for number in range(max(1, len(bodies)), upto)
+                ]
+                assert [(await ack).op for ack in acks][-1] == upto + 1
+                async for event in subscription:
+                    bodies.append(event.body)
+                    if len(bodies) == upto:
+                        break
+                assert listener._connection is not None
+                if upto < count:
+                    listener._connection.abort()
+            assert bodies == [str(number) for number in range(count)]
+            assert (speaker.connects, listener.connects) == (1, 2)
+
+    asyncio.run(story())

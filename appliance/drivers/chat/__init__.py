@@ -4,7 +4,9 @@ Purpose: a device that survives the death of its node. Whoever uses it sees room
 and events; connections come and go below.
 
     endpoint     address of a node's client port, and the TLS it must show
-    connection   one WebSocket; bytes of whole frames in and out, nothing known of their meaning
+    carrier      what carries frames to and from one node; nothing known of their meaning
+    connection   one WebSocket; plain, webtransport: the same by plain HTTP, by QUIC
+    transports   these by their names
     refusal      the error that stands in a node's answer over HTTP
     outbox       what a device has sent to one room and what was not answered yet; pure
     client       hello, requests, sends, subscriptions over whichever node answers

@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 import msgspec
 
 from appliance.base.limits import SPREAD_MS_MAX
-from appliance.drivers.chat.connection import Connection, dial
+from appliance.drivers.chat.carrier import Carrier, Dial
+from appliance.drivers.chat.connection import dial as dial_websocket
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost, Refused, SiteUnreachable, TurnedAway
 from appliance.drivers.chat.itinerary import Guide, Itinerary
@@ -106,8 +107,10 @@ class Client:
         patience_s: float = 30.0,
         first_endpoint: int = 0,
         guide: Guide | None = None,
+        dial: Dial = dial_websocket,
     ) -> None:
-        """`guide` reads the farm's directory, if the device is to go by it."""
+        """`guide` reads the farm's directory, if the device is to go by it; `dial` opens a
+        connection, by the one transport or another."""
         assert endpoints
         self.endpoints = list(endpoints)
         self.client_id = client_id or uuid4()
@@ -120,9 +123,10 @@ class Client:
         self._token = token
         self._subprotocol = subprotocol
         self._binary = subprotocol == SUBPROTOCOL_BINARY
+        self._dial = dial
         self._patience_s = patience_s
         self._way = Itinerary(endpoints, first_endpoint, guide)
-        self._connection: Connection | None = None
+        self._connection: Carrier | None = None
         self._hello: asyncio.Future[Welcome] | None = None
         self._lanes: dict[UUID, _Lane] = {}
         self._requests: dict[str, tuple[Frame, asyncio.Future[Frame]]] = {}
@@ -359,16 +363,16 @@ class Client:
             return pause * random.uniform(1.0, 1.5)  # not all at once
         return pause * random.uniform(0.5, 1.0)
 
-    async def _connect(self, endpoint: Endpoint) -> Connection:
+    async def _connect(self, endpoint: Endpoint) -> Carrier:
         """A connection on which the node said welcome. Raises ConnectionLost, Refused."""
         loop = asyncio.get_running_loop()
-        holder: list[Connection] = []
+        holder: list[Carrier] = []
 
         def on_data(data: bytes) -> None:
             if holder and self._connection is holder[0]:
                 self._on_data(data)
 
-        connection = await dial(endpoint, self._subprotocol, on_data, DIAL_TIMEOUT_S)
+        connection = await self._dial(endpoint, self._subprotocol, on_data, DIAL_TIMEOUT_S)
         holder.append(connection)
         self._connection, self._hello = connection, loop.create_future()
         self._send(Hello(token=self._token(), client_id=self.client_id, request="hello"))
@@ -406,7 +410,7 @@ class Client:
         if self._way.guide is not None:
             self._send(DirectoryRequest(request="directory"))
 
-    async def _watch(self, connection: Connection) -> None:
+    async def _watch(self, connection: Carrier) -> None:
         """Until the connection is lost, or silent, or without an answer for too long."""
         loop = asyncio.get_running_loop()
         asked = loop.time()

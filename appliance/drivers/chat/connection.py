@@ -5,7 +5,6 @@ go to `on_data` at once, without a task or a queue in between.
 """
 
 import asyncio
-from collections.abc import Callable
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus
@@ -16,14 +15,13 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from appliance.base.limits import CLIENT_FRAME_SIZE_MAX
+from appliance.drivers.chat.carrier import OnData
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost, TurnedAway
 from appliance.drivers.chat.refusal import refusal_in
 
 # A message_event or snapshot_chunk of an edge may be larger than what it accepts.
 FRAME_SIZE_MAX = 16 * CLIENT_FRAME_SIZE_MAX
-
-OnData = Callable[[bytes], None]
 
 
 class Connection(asyncio.Protocol):

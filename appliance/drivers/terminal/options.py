@@ -9,6 +9,8 @@ from uuid import UUID
 
 import click
 
+from appliance.formats.client.address import TRANSPORTS
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 LOCAL_DEFAULT = Path("run")
@@ -54,6 +56,13 @@ farm_key_option = click.option(
     "--farm-key",
     metavar="HEX",
     help="With --url: go by the directory that this key of the site vouches for.",
+)
+transport_option = click.option(
+    "--transport",
+    type=click.Choice(TRANSPORTS),
+    default=TRANSPORTS[0],
+    show_default=True,
+    help="What carries the conversation: QUIC (webtransport), plain requests (the last two).",
 )
 
 

@@ -7,6 +7,13 @@ SESSION_PATH = f"{PATH}/session"  # of conversations in plain HTTP
 WEBTRANSPORT_PATH = f"{PATH}/webtransport"  # what a page needs to know for it
 HEALTH_PATH = "/healthz"  # whether the node serves
 READY_PATH = "/readyz"  # ... and has room for somebody new
+# what a client may have its conversation carried by, the usual one first
+WEBSOCKET, WEBTRANSPORT, EVENTS, LONG_POLL = TRANSPORTS = (
+    "websocket",
+    "webtransport",
+    "events",
+    "long-poll",
+)
 
 
 def client_url(host: str, port: int, *, tls: bool) -> str:
