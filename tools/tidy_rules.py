@@ -21,6 +21,9 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "base": ("base",),
     "formats": ("base", "formats"),
     "cores/*": ("base", "formats", "cores/="),
+    # the library of QUIC, of which both ends of a connection need the same
+    "drivers/network": ("base", "formats", "drivers/quic", "drivers/="),
+    "drivers/chat": ("base", "formats", "drivers/quic", "drivers/="),
     "drivers/*": ("base", "formats", "drivers/="),
     "reports": ("base", "formats", "reports"),
     # they write to the log as an operator's command does

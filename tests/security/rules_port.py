@@ -356,7 +356,7 @@ RULES = (
     Rule(
         threat="what was sent and not acknowledged is kept",
         rule="packets of a connection that is over go with it",
-        where=NETWORK + "quic/library.py",
+        where="appliance/drivers/quic/library.py",
         test=GONE,
         old="            space.sent_packets.clear()",
         new="            pass",

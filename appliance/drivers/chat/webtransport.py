@@ -12,27 +12,27 @@ started again says that it knows of nothing.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aioquic.h3.connection import H3_ALPN, H3Connection, ProtocolError
+from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic import events as quic_events
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection, QuicConnectionError
-from aioquic.tls import Alert
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from appliance.base.errors import ConfigurationError
-from appliance.base.library_faults import LIBRARY_FAULTS, described
+from appliance.base.library_faults import described
 from appliance.base.limits import MIB
 from appliance.drivers.chat.carrier import OnData
 from appliance.drivers.chat.connection import FRAME_SIZE_MAX
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost, TurnedAway
 from appliance.drivers.chat.refusal import refusal_in
+from appliance.drivers.quic.library import FAULTS, BoundedConnection
 from appliance.formats.client.address import PATH
 from appliance.formats.client.stream import SIZE_SIZE, framed, size_at
 
@@ -40,9 +40,9 @@ Value = TypeVar("Value")
 _DATAGRAM_SIZE_MAX = 65_536  # that we take; WebTransport asks for datagrams to be allowed
 _HELD_MAX = 4 * MIB  # bytes of frames that wait while nobody reads; then datagrams are not taken
 _IDLE_S = 45.0
+_ID_SIZE, _RESET_TOKEN_SIZE = 8, 16  # bytes
 _PROBE_S = 0.5  # of silence, and between two probes
 _PROBED_S = 10.0  # so long after the last frame that was sent
-_FAULTS: tuple[type[Exception], ...] = (*LIBRARY_FAULTS, QuicConnectionError, Alert, ProtocolError)
 _CLOSE_SESSION = b"\x68\x43"  # the type of the capsule that ends a session
 _REFUSAL_SIZE_MAX = 64 * 1024
 
@@ -60,7 +60,7 @@ class Connection(asyncio.DatagramProtocol):
         self.ready: asyncio.Future[None] = loop.create_future()
         self._path = f"{PATH}/{subprotocol}"
         self._on_data, self._expected, self._loop = on_data, expected, loop
-        self._quic = QuicConnection(
+        self._quic = BoundedConnection(
             configuration=QuicConfiguration(
                 is_client=True,
                 alpn_protocols=H3_ALPN,
@@ -68,7 +68,9 @@ class Connection(asyncio.DatagramProtocol):
                 server_name=endpoint.host,
                 idle_timeout=_IDLE_S,
                 max_datagram_frame_size=_DATAGRAM_SIZE_MAX,
-            )
+            ),
+            new_id=lambda: os.urandom(_ID_SIZE),
+            reset_token=lambda _: os.urandom(_RESET_TOKEN_SIZE),
         )
         self._http: H3Connection | None = None
         self._session_id = self._stream_id = -1
@@ -140,7 +142,7 @@ class Connection(asyncio.DatagramProtocol):
         else."""
         try:
             return call()
-        except _FAULTS as error:
+        except FAULTS as error:
             self._end(f"the library of QUIC failed: {described(error)}")
             return None
 
@@ -168,7 +170,7 @@ class Connection(asyncio.DatagramProtocol):
         self._ask()
 
     def _on_handshake(self) -> None:
-        shown = self._quic.tls._peer_certificate  # the library gives it to nobody
+        shown = self._quic.peer_certificate
         if shown is None or _key_of(shown) != self._expected:
             self._end("QUIC shows another key there than TCP: is it another node?")
             self._quic.close(reason_phrase="another key")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from appliance.base.errors import InputError
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
-from appliance.drivers.network.quic.library import Http3Code
+from appliance.drivers.quic.library import Http3Code
 from appliance.formats.client_errors import CLIENT_ERRORS
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -27,9 +27,9 @@ from appliance.drivers.network import tls as tls_module
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.farm_stream import DialFailed, Route, open_stream, server_tls
 from appliance.drivers.network.quic import client as client_module
-from appliance.drivers.network.quic.library import BoundedConnection, BoundedHttp3
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import identify, spki_digest
+from appliance.drivers.quic.library import BoundedConnection, BoundedHttp3
 from tests.drivers.network.quic.port_site import echo, open_port
 from tests.drivers.network.quic.quic_client import dial
 from tests.drivers.network.site import Recorder, TestNode, make_node

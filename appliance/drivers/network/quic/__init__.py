@@ -1,7 +1,7 @@
 """QUIC on the client port: HTTP/3, WebSockets and WebTransport in it, beside TCP on one number.
 
     datagrams ⇄ port ⇄ client ⇄ streams: an exchange with the application, or a session
-                 │        └ library: the connection, sans-I/O, within our bounds
+                 │        └ drivers/quic: the connection, sans-I/O, within our bounds
                  └ keys: identifiers, Retry, reset tokens
 
 Who asks for a connection has to show that its address is its own (Retry, RFC 9000 section 8.1.2)
@@ -9,7 +9,6 @@ before anything is kept for it; then it is a visitor of the same entrance as tho
 is resumed and no request comes before the handshake is complete (no 0-RTT). What one connection
 may hold in memory is less than `CONNECTION_HELD_MAX`.
 
-    library    what the QUIC library lacks; the only module that touches its private names
     keys       what a node's processes must agree on: identifiers, tokens
     neighbours the other processes of the node, which share the port
     sockets    UDP, answered from the address that was asked

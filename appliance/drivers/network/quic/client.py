@@ -24,18 +24,18 @@ from appliance.base.library_faults import described
 from appliance.base.limits import HELLO_MS_MAX, HTTP_MS_MAX, HTTP_REQUESTS_MAX, QUIC_WRITE_MAX
 from appliance.drivers.network.entrance import Visitor
 from appliance.drivers.network.quic.exchange import Exchange
-from appliance.drivers.network.quic.library import (
-    FAULTS,
-    BoundedConnection,
-    BoundedHttp3,
-    Http3Code,
-)
 from appliance.drivers.network.quic.request import Request, parse_request
 from appliance.drivers.network.quic.sessions import open_session
 from appliance.drivers.network.quic.sockets import Peer, Source, UdpSocket
 from appliance.drivers.network.quic.streams import ClientPort, StreamUser
 from appliance.drivers.network.quic.webtransport import Session
 from appliance.drivers.network.refusals import QUIC
+from appliance.drivers.quic.library import (
+    FAULTS,
+    BoundedConnection,
+    BoundedHttp3,
+    Http3Code,
+)
 
 _log = logging.getLogger("tigerchat.quic")
 _ONE_WAY = 2  # bit of a stream's number

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.base.limits import CLIENT_WRITE_HIGH, CLIENT_WRITE_LOW
-from appliance.drivers.network.quic.library import Http3Code
 from appliance.drivers.network.quic.request import Request
 from appliance.drivers.network.quic.sockets import Peer
 from appliance.drivers.network.quic.streams import Carrier
+from appliance.drivers.quic.library import Http3Code
 
 _log = logging.getLogger("tigerchat.http3")
 # fields that speak of a connection of HTTP/1.1, and mean nothing here

@@ -46,11 +46,11 @@ from appliance.drivers.network.entrance import Entrance, address_of
 from appliance.drivers.network.quic.certificate import Shown
 from appliance.drivers.network.quic.client import Client
 from appliance.drivers.network.quic.keys import ID_SIZE, RESET_TOKEN_SIZE, PortKeys
-from appliance.drivers.network.quic.library import BoundedConnection, encode_refusal
 from appliance.drivers.network.quic.sessions import conversations_on
 from appliance.drivers.network.quic.sockets import Peer, Source, UdpSocket, bind_all
 from appliance.drivers.network.quic.streams import Services
 from appliance.drivers.network.rate import Rate
+from appliance.drivers.quic.library import BoundedConnection, encode_refusal
 
 ALPN = ["h3"]
 INITIAL_SIZE_MIN = 1200  # bytes of a datagram that begins a connection

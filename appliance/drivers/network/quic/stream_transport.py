@@ -7,8 +7,8 @@ import asyncio
 from typing import Any
 
 from appliance.base.limits import CLIENT_WRITE_HIGH, CLIENT_WRITE_LOW
-from appliance.drivers.network.quic.library import Http3Code
 from appliance.drivers.network.quic.streams import Carrier
+from appliance.drivers.quic.library import Http3Code
 
 
 class StreamTransport(asyncio.Transport):

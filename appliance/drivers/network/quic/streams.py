@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from appliance.drivers.network.entrance import Entrance
 from appliance.drivers.network.origin import Hosts
-from appliance.drivers.network.quic.library import BoundedConnection
 from appliance.drivers.network.websocket import WebSocketServer
+from appliance.drivers.quic.library import BoundedConnection
 
 
 class StreamUser(Protocol):

@@ -22,10 +22,10 @@ from appliance.base.limits import (
 )
 from appliance.drivers.network.closings import CLOSE_CODES
 from appliance.drivers.network.owner import STREAM
-from appliance.drivers.network.quic.library import Http3Code
 from appliance.drivers.network.quic.streams import Carrier
 from appliance.drivers.network.refusals import WEBTRANSPORT
 from appliance.drivers.network.websocket import WebSocketServer
+from appliance.drivers.quic.library import Http3Code
 from appliance.formats.client.frame import SUBPROTOCOL_JSON
 from appliance.formats.client.stream import SIZE_SIZE, size_at
 

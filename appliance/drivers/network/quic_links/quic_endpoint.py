@@ -24,9 +24,9 @@ from appliance.base.limits import (
     LINK_WINDOW,
     LINKS_MAX,
 )
-from appliance.drivers.network.quic.library import FAULTS, BoundedConnection, Bounds
 from appliance.drivers.network.quic_links.authentication import CHALLENGE_SIZE
 from appliance.drivers.network.quic_links.quic_link import Down, Identity, LinkEvent, QuicLink
+from appliance.drivers.quic.library import FAULTS, BoundedConnection, Bounds
 
 Address = tuple[str, int]
 ALPN = "tigerchat-federation/1"

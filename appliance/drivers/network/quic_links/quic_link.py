@@ -14,8 +14,8 @@ from appliance.base.limits import (
     LINK_STREAM_BACKLOG_MAX,
 )
 from appliance.base.signature import SigningKey
-from appliance.drivers.network.quic.library import BoundedConnection
 from appliance.drivers.network.quic_links import authentication
+from appliance.drivers.quic.library import BoundedConnection
 from appliance.formats.causal import link as frames
 from appliance.formats.causal.message import stored_form
 

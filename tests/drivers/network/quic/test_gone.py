@@ -21,10 +21,10 @@ from appliance.drivers.network.owner import STREAM
 from appliance.drivers.network.quic import client as client_module
 from appliance.drivers.network.quic.client import Client
 from appliance.drivers.network.quic.exchange import Exchange
-from appliance.drivers.network.quic.library import BoundedConnection, BoundedHttp3
 from appliance.drivers.network.quic.port import QuicPort
 from appliance.drivers.network.quic.stream_transport import StreamTransport
 from appliance.drivers.network.quic.webtransport import Session
+from appliance.drivers.quic.library import BoundedConnection, BoundedHttp3
 from appliance.formats.client.stream import framed
 from tests.drivers.network.kept import kept_of
 from tests.drivers.network.quic.port_site import open_port

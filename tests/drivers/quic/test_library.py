@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 import appliance
 from appliance.base import limits
 from appliance.drivers.host.identity import make_certificate
-from appliance.drivers.network.quic import library
-from appliance.drivers.network.quic.library import (
+from appliance.drivers.quic import library
+from appliance.drivers.quic.library import (
     BoundedConnection,
     BoundedHttp3,
     Http3Code,
