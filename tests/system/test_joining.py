@@ -66,8 +66,7 @@ class Operator:
     def words(self, code: str, node: int, name: str) -> tuple[str, ...]:
         port = self.first_port + 100 * (node - JOINED)
         place = ("--node-folder", str(self.site.place(node)), "--name", name)
-        small = ("--geometry", "small", "--brief")
-        return "join", code, *place, "--host", "127.0.0.1", "--port", str(port), *small
+        return "join", code, *place, "--host", "127.0.0.1", "--port", str(port), "--brief"
 
     def join_and_replace(self) -> None:
         self.flows()
@@ -177,7 +176,7 @@ def lives_through(
     """The site has these nodes after the work, and all that was acknowledged meanwhile."""
     ledger = Ledger(folder / "ledger.jsonl")
     ports, first_port = ports_in_a_row(free_ports), ports_in_a_row(free_ports)
-    site = LocalSite(folder / "site", ports, geometry="small", log_level="warning")
+    site = LocalSite(folder / "site", ports, log_level="warning")
     with site:
         site.nodes = range(max(nodes) + 1)
         asyncio.run(work_under_load(site, first_port, ledger, seed, work))

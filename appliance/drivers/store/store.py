@@ -212,7 +212,9 @@ class Store:
             assert 0 < len(change.key) <= STORE_KEY_SIZE_MAX
             transaction.put(change.key, change.value, db=database)
         elif isinstance(change, PutAll):
-            with transaction.cursor(db=database) as cursor:  # it refuses keys of other sizes
+            sizes = [len(key) for key, _ in change.rows]
+            assert 0 < min(sizes) and max(sizes) <= STORE_KEY_SIZE_MAX
+            with transaction.cursor(db=database) as cursor:
                 cursor.putmulti(change.rows)
         elif isinstance(change, Delete):
             transaction.delete(change.key, db=database)

@@ -88,7 +88,8 @@ PAIRS |= {0: lambda data, at: (0, 0), 1: lambda data, at: (data[at], 0)}
 
 def zip_pair(big: int, little: int) -> bytes:
     """Two numbers of 64 bits. The total length tells where the first one ends."""
-    return _ZIPS[big.bit_length()][little.bit_length()](big, little)  # fails for all others
+    assert 0 <= big <= WORD and 0 <= little <= WORD
+    return _ZIPS[big.bit_length()][little.bit_length()](big, little)
 
 
 def unzip_pair(data: bytes) -> tuple[int, int]:
