@@ -110,6 +110,7 @@ SESSION_SUBSCRIPTIONS_MAX = 1024  # rooms that one connection follows
 SESSION_ROOMS_MAX = 4096
 # messages in one frame: what is refused is answered one by one
 SEND_ITEMS_MAX = 4096
+SEND_MESSAGES_MAX = 256  # the same in JSON, where each costs ten times as much
 # bytes of a frame before hello, which holds a token and an id: a stranger gets no more memory
 STRANGER_FRAME_SIZE_MAX = 8 * KIB
 # refused frames of a connection: so many at once, so many a second; beyond, it is not read from,

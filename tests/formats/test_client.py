@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies._internal.core import DataObject
 
+from appliance.base.limits import SEND_MESSAGES_MAX
 from appliance.formats import client as formats_client
 from appliance.formats import record
 from appliance.formats.author import author_id_of, author_name
@@ -37,10 +38,16 @@ from appliance.formats.client.parse import (
 )
 from appliance.formats.client.records import event_binary, event_of, message_binary
 from appliance.formats.client.rooms import ListRooms, RoomItem
-from appliance.formats.client.sending import MessageAck, SendMessage, parse_sends
+from appliance.formats.client.sending import (
+    Message,
+    MessageAck,
+    SendMessage,
+    SendMessages,
+    parse_sends,
+)
 from appliance.formats.client.sign_in import ConnectionLimits, Hello
 from appliance.formats.client.subscribing import MessageEvent
-from appliance.formats.client.table import FRAMES_CLIENT, FRAMES_EDGE
+from appliance.formats.client.table import FRAMES_CLIENT, FRAMES_CLIENT_JSON, FRAMES_EDGE
 from appliance.formats.client_errors import (
     CLIENT_ERRORS,
     FieldInvalid,
@@ -168,7 +175,7 @@ def test_every_frame_of_the_package_has_its_row() -> None:
     mine = {
         of for of in Frame.__subclasses__() if of.__module__.startswith(formats_client.__name__)
     }
-    assert mine == set(FRAMES) and len(mine) == len(FRAMES)
+    assert mine == {*FRAMES, *FRAMES_CLIENT_JSON} and len(mine) == len(FRAMES) + 1
 
 
 @pytest.mark.parametrize("of", [of for of in FRAMES if of.many], ids=lambda of: of.__name__)
@@ -179,6 +186,24 @@ def test_frames_that_may_be_many_are_many(of: type, data: DataObject) -> None:
     raw = encode_binary(*frames)
     assert raw[:4] == bytes((of.code, 1, len(frames), 0))
     assert parse(raw) == frames
+
+
+@given(data=st.data())
+def test_messages_of_one_frame_of_json_survive_and_are_no_frame_of_binary(
+    data: DataObject,
+) -> None:
+    messages = data.draw(st.lists(built(Message), min_size=1, max_size=5))
+    frame = SendMessages(messages=messages)
+    assert parse_json(encode_json(frame)) == frame
+    with pytest.raises(FrameUnknown):
+        parse_binary(b"\0\x01\x01\0" + encode_json(frame))
+
+
+@pytest.mark.parametrize("count", [0, SEND_MESSAGES_MAX + 1])
+def test_a_frame_of_json_has_some_messages_and_not_too_many(count: int) -> None:
+    message = Message(room_id=uuid.UUID(int=1), client_seq=1, body="x")
+    with pytest.raises(FieldInvalid):
+        parse_json(encode_json(SendMessages(messages=[message] * count)))
 
 
 def test_golden_bytes_of_a_send() -> None:
@@ -324,6 +349,8 @@ def test_every_frame_and_field_is_documented() -> None:
         for name, _, _ in Layout(of).fields:
             shown = "code" if name == "error" else name
             assert f"`{shown}" in row or of is SnapshotChunk, (tag, shown)
+    for of in FRAMES_CLIENT_JSON:
+        assert f"| `{of.__struct_config__.tag}` | JSON only |" in text
     for name in ConnectionLimits.__struct_fields__:
         assert f"`{name}`" in text
 

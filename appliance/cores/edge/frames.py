@@ -118,7 +118,7 @@ class Frames:
                 self._lookup.leave(session)
                 session.refused_ms = error.retry_after_ms
                 if type(error) is FrameMalformed:
-                    size = len(frame.data) if type(frame) is Sends else 0
+                    size = frame.size if type(frame) is Sends else 0
                     session.refused_ms = self._charges.charge_malformed(session, size)
                 self._connections.refuse(session, error, **_named(frame))
             else:

@@ -17,7 +17,13 @@ from appliance.formats.client.connection import ErrorFrame, errors_of_items
 from appliance.formats.client.fields import NUMBER_MAX, id_bytes, id_of
 from appliance.formats.client.frame import Frame, binary_code
 from appliance.formats.client.parse import named_in, named_in_binary, parse_binary, parse_json
-from appliance.formats.client.sending import SendItem, SendMessage, first_room
+from appliance.formats.client.sending import (
+    Message,
+    SendItem,
+    SendMessage,
+    SendMessages,
+    first_room,
+)
 from appliance.formats.client_errors import EncodingMismatch, FrameTooLarge
 
 SESSION = {  # state -> {event: next state}; anything absent is a bug of ours
@@ -45,11 +51,17 @@ class Sends:
     """The messages of one frame. They are parsed only when the first one's room is known and may be
     sent to: until then the frame waits as it came."""
 
-    __slots__ = ("data", "items", "denied")
+    __slots__ = ("data", "items", "size", "denied")
 
-    def __init__(self, data: bytes, items: list[SendItem] | None = None) -> None:
-        self.data, self.items = data, items
+    def __init__(self, data: bytes, items: list[SendItem] | None, size: int = 0) -> None:
+        """`size` of the frame in bytes, 0 for one of a single message."""
+        self.data, self.items, self.size = data, items, size
         self.denied: InputError | None = None  # why the first one's room is not to be had
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of the body of a message that is a frame of its own; 0 where there may be more."""
+        return len(self.items[0][5]) if self.items is not None and not self.size else 0
 
     @property
     def first_room(self) -> bytes | None:
@@ -143,7 +155,7 @@ class Session:
     @property
     def held(self) -> int:
         """Bytes that are kept here for this client."""
-        waiting = sum(len(frame.data) for frame in self.waiting if type(frame) is Sends)
+        waiting = sum(frame.size for frame in self.waiting if type(frame) is Sends)
         return self.out_size + waiting
 
     @property
@@ -205,10 +217,12 @@ class Session:
             frame = parse_json(data)
             if isinstance(frame, SendMessage):
                 return [Sends(b"", [_send_item(frame)])]
+            if isinstance(frame, SendMessages):
+                return [Sends(b"", [_send_item(message) for message in frame.messages], len(data))]
             return [frame]
         assert isinstance(data, bytes)
         if binary_code(data) == _SEND_CODE:
-            return [Sends(data)]
+            return [Sends(data, None, len(data))]
         return list(parse_binary(data))
 
     def named_in(self, data: bytes | str, is_text: bool) -> dict[str, Any]:
@@ -231,7 +245,7 @@ def _error_frame(error: InputError, **named: Any) -> ErrorFrame:
     )
 
 
-def _send_item(frame: SendMessage) -> SendItem:
+def _send_item(frame: SendMessage | Message) -> SendItem:
     return (
         id_bytes(frame.room_id),
         frame.client_seq,

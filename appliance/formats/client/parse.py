@@ -10,7 +10,7 @@ import msgspec
 
 from appliance.formats.client.fields import U64, Id, Label
 from appliance.formats.client.frame import HEAD, Frame, Layout, binary_code, layout_of
-from appliance.formats.client.table import FRAMES_CLIENT, FRAMES_EDGE
+from appliance.formats.client.table import FRAMES_CLIENT, FRAMES_CLIENT_JSON, FRAMES_EDGE
 from appliance.formats.client_errors import FieldInvalid, FrameMalformed, FrameUnknown
 
 # --- JSON
@@ -28,7 +28,7 @@ def _union(frames: tuple[type[Frame], ...]) -> Any:
     return functools.reduce(operator.or_, frames)
 
 
-_JSON_CLIENT = msgspec.json.Decoder(_union(FRAMES_CLIENT))
+_JSON_CLIENT = msgspec.json.Decoder(_union(FRAMES_CLIENT + FRAMES_CLIENT_JSON))
 _JSON_EDGE = msgspec.json.Decoder(_union(FRAMES_EDGE))
 _JSON_LOOSE = msgspec.json.Decoder(_Loose)
 

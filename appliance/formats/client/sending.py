@@ -1,10 +1,11 @@
 """Messages on their way in, and their acknowledgements. Both are hot: no object for a message."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import msgspec
 import numpy as np
 
-from appliance.base.limits import SEND_ITEMS_MAX
+from appliance.base.limits import SEND_ITEMS_MAX, SEND_MESSAGES_MAX
 from appliance.formats.client.fields import U8, U64, Body, Hash, Id
 from appliance.formats.client.frame import HEAD, Frame, layout_of
 from appliance.formats.client_errors import FieldInvalid, FrameMalformed
@@ -19,6 +20,23 @@ class SendMessage(Frame, tag="send_message", kw_only=True):
     msg_id: Id | None = None
     kind: U8 = 0
     body: Body
+
+
+class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One of several in a frame: the fields of a `send_message`."""
+
+    room_id: Id
+    client_seq: U64
+    parent_id: Id | None = None
+    msg_id: Id | None = None
+    kind: U8 = 0
+    body: Body
+
+
+class SendMessages(Frame, tag="send_messages", kw_only=True):
+    """In JSON alone: in binary a `send_message` bears a count."""
+
+    messages: Annotated[list[Message], msgspec.Meta(min_length=1, max_length=SEND_MESSAGES_MAX)]
 
 
 class MessageAck(Frame, tag="message_ack", kw_only=True):

@@ -35,6 +35,8 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     federation.FederationRequest,
     directory.DirectoryRequest,
 )
+# without a code: binary says the same in another way
+FRAMES_CLIENT_JSON: tuple[type[Frame], ...] = (sending.SendMessages,)
 FRAMES_EDGE: tuple[type[Frame], ...] = (
     sending.MessageAck,
     subscribing.MessageEvent,

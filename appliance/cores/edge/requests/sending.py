@@ -83,7 +83,7 @@ class Sending:
         assert session.claims is not None
         if not session.claims.may_send:
             raise Forbidden("the token does not allow to send to any room")
-        if sends.items is not None and len(sends.items[0][5]) > limits.BODY_SIZE_MAX:
+        if sends.body_size > limits.BODY_SIZE_MAX:
             raise BodyTooLarge(f"at most {limits.BODY_SIZE_MAX} bytes are allowed")
         room = self._access.room(session, room_id, False)
         if room is not None:
