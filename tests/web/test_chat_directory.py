@@ -6,7 +6,7 @@ from appliance.base.signature import SigningKey
 from appliance.cores.directory.signed import sign_delegation, sign_directory
 from appliance.formats.site import FARM
 from tests.web.site import LiveSite, wait_for
-from tests.web.window import Windows
+from tests.web.window import Windows, without_webtransport
 
 TAKE = """async ([key, first, second]) => {
   const { Directory } = await import("/web/chat/directory.js");
@@ -58,6 +58,7 @@ def test_the_page_takes_the_directory_that_its_node_hands_out(
     def hear(frame: str | bytes) -> None:  # no `heard.append`: Playwright sets an attribute on it
         heard.append(str(frame))
 
+    without_webtransport(anna.page.context)
     anna.page.on("websocket", lambda socket: socket.on("framereceived", hear))
     anna.page.reload()
     anna.wait_live()

@@ -12,7 +12,7 @@ from tests.png_file import png_of
 from tests.web.conftest import Chromium
 from tests.web.site import LiveSite, run, wait_for
 from tests.web.test_chat_page import Windows, room_name
-from tests.web.window import SIZE, Window, expect
+from tests.web.window import SIZE, Window, expect, without_webtransport
 
 TOPIC = "Who brings <b>what</b> on Thursday"
 DESCRIPTION = "What belongs here:\n<i>all</i> of https://tiger.example/rules"
@@ -315,7 +315,8 @@ def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
     window: Windows, site: LiveSite
 ) -> None:
     room = room_name("alone")
-    alice, bob = window("alice", node=0), window("bob", node=0)
+    by_socket = {"prepare": without_webtransport}  # which can be seen
+    alice, bob = window("alice", node=0, **by_socket), window("bob", node=0, **by_socket)
     alice.create(room)
     bob.create(room)
     alice.write("before")

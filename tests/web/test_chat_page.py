@@ -13,7 +13,7 @@ from appliance.drivers.chat.client import Client
 from appliance.formats.client.fields import id_of
 from appliance.formats.room_name import room_id_of
 from tests.web.site import LiveSite, wait_for
-from tests.web.window import Window, Windows, expect
+from tests.web.window import Window, Windows, expect, without_webtransport
 
 _numbers = itertools.count(1)
 
@@ -211,7 +211,8 @@ def test_without_any_node_messages_wait_and_a_return_sends_them_once(
 
 
 class Wire:
-    """Stands in the wire between page and node: notes what passes, and lets acks be lost.
+    """Stands in the wire between page and node: notes what passes, and lets acks be lost. From the
+    next load of the page on it speaks by WebSocket, into which can be looked.
 
     Frames pass while the test talks to the page, so waiting means asking the page something.
     """
@@ -221,6 +222,7 @@ class Wire:
         self.sent: list[dict[str, Any]] = []
         self.acks: list[dict[str, Any]] = []
         self._sockets: list[Any] = []
+        without_webtransport(window.page.context)
         window.page.route_web_socket(re.compile("/v1$"), self._on_socket)
 
     def _on_socket(self, page_side: object) -> None:
@@ -581,11 +583,16 @@ def test_the_page_follows_the_system_into_the_dark(window: Windows) -> None:
 
 def test_pages_forbid_what_they_do_not_need(window: Windows, site: LiveSite) -> None:
     alice = window("alice")
-    for url in (site.chat_url(0), site.console_url(0)):
+    places = {
+        f"{scheme}://127.0.0.1:{node.client_port}"
+        for scheme in ("https", "wss")
+        for node in site.site.nodes
+    }
+    for url, allowed in ((site.chat_url(0), places), (site.console_url(0), set())):
         policy = alice.page.request.get(url).headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
-        assert "http" not in policy
+        assert set(re.findall(r"[a-z]+:[^\s;]*", policy)) == allowed
     nodes = alice.page.request.get(site.chat_url(1) + "nodes.json").json()["nodes"]
     assert [node["url"] for node in nodes] == [
         f"wss://127.0.0.1:{node.client_port}/v1" for node in site.site.nodes

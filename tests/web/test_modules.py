@@ -308,6 +308,8 @@ LINK = """
   const opened = [];
   let now = 0;
   performance.now = () => (now += argument.slow_ms);
+  const { ByWebSocket } = await load('by_websocket');
+  const { Ways } = await load('ways');
   globalThis.WebSocket = class {
     constructor(url) {
       opened.push(url);
@@ -315,6 +317,7 @@ LINK = """
     }
     answer(url) {
       if (dead.includes(url)) return this.onclose?.({});
+      this.onopen?.();
       this.hear({ type: 'welcome', node: 0 });
       if (stale.includes(url)) this.hear({ type: 'node_state', stale_since: 1 });
       if (sent[url]) {
@@ -324,9 +327,11 @@ LINK = """
       }
     }
     hear(frame) { this.onmessage?.({ data: JSON.stringify(frame) }); }
+    send() {}
     close() {}
   };
-  const link = new Link({ urls: [...'abc'], hello: () => ({}), onFrame() {}, onState() {} });
+  const ways = new Ways([ByWebSocket]);
+  const link = new Link({ urls: [...'abc'], hello: () => ({}), onFrame() {}, onState() {}, ways });
   link.open();
   const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
   const there = () => opened.length >= argument.opened && link.state.name === 'live';

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page, ViewportSize
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize
 from playwright.sync_api import expect as expect_once
 
 from tests.patience import HUNG_S
@@ -14,6 +14,11 @@ from tests.web.site import LiveSite, wait_for
 # Playwright looks each half second at what it waits long for, and five times as often at this.
 ROUND_MS = 2_000.0
 SIZE: ViewportSize = {"width": 1000, "height": 700}
+
+
+def without_webtransport(context: BrowserContext) -> None:
+    """As a browser that has none: its pages, once they are loaded anew, speak by WebSocket."""
+    context.add_init_script("delete globalThis.WebTransport")
 
 
 class Expected:
@@ -46,14 +51,22 @@ class Window:
     """Everything a test does with one window. Notes page errors and requests to other hosts."""
 
     def __init__(
-        self, browser: Browser, site: LiveSite, user: str, node: int, **options: Any
+        self,
+        browser: Browser,
+        site: LiveSite,
+        user: str,
+        node: int,
+        prepare: Callable[[BrowserContext], None] = lambda context: None,
+        **options: Any,
     ) -> None:
+        """`prepare` says what this browser's network does, before the page is there."""
         self.user, self.site = user, site
         self._context = browser.new_context(ignore_https_errors=True, viewport=SIZE, **options)
         self._context.set_default_timeout(HUNG_S * 1000)
         self.faults: list[str] = []
         self._context.on("page", self._watch)
         self._context.on("request", self._on_request)
+        prepare(self._context)
         self.page = self._context.new_page()
         self.page.goto(f"{site.chat_url(node)}#token={site.token(user)}")
         self.wait_live()

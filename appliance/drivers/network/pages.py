@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -192,8 +193,10 @@ class Pages:
             logging.getLogger(name).addFilter(Seldom(words))
 
     def _places(self) -> str:
-        """Where the page connects: the site's nodes, beside the one that it came from."""
-        return " ".join(node["url"].removesuffix(PATH) for node in self._nodes())
+        """Where the page connects: the site's nodes, beside the one that it came from, by sockets
+        and by requests, for which WebTransport counts."""
+        sockets = [node["url"].removesuffix(PATH) for node in self._nodes()]
+        return " ".join([*sockets, *(re.sub("^ws", "http", place) for place in sockets)])
 
     def serve(self, routes: Sequence[BaseRoute]) -> None:
         """Answer these requests as well."""

@@ -153,6 +153,9 @@ class Page {
     this.chat = null;
     this.drawn = true;
     addEventListener("online", () => this.chat?.link.hurry());
+    // Said, because a node hears nothing of a page that is gone by QUIC.
+    addEventListener("pagehide", () => this.chat?.link.close());
+    addEventListener("pageshow", (event) => event.persisted && this.chat?.link.open());
     addEventListener("hashchange", () => {
       const token = new URLSearchParams(location.hash.slice(1)).has("token") ? tokenFound() : null;
       if (token) this.enter(token);

@@ -9,8 +9,9 @@
 // A connection that says nothing is asked (ping) and given up when it stays silent: a killed
 // machine closes nothing.
 
-const SUBPROTOCOL = "tigerchat.v1.json";
-const OPEN_MS_MAX = 4000; // until the welcome
+import { Ways } from "./ways.js";
+
+const OPEN_MS_MAX = 6000; // until the welcome, whatever carries it
 const SILENCE_MS = 5000; // then a ping is sent
 const ANSWER_MS_MAX = 4000; // after which the connection is given up
 const STALE_PAUSE_MS = 5000; // between two rounds of nodes that are left because they are cut off
@@ -22,10 +23,10 @@ const SPREAD_MS_MAX = 10000; // over which those come whom a node sends to anoth
 export class Link {
   // hello() -> the first frame; onFrame(frame), onState(state) are called, never from within our
   // methods' callers.
-  constructor({ urls, hello, onFrame, onState }) {
-    Object.assign(this, { urls, hello, onFrame, onState });
-    this.state = { name: "idle", url: null, node: null, retryAtMs: 0, detail: "" };
-    this.socket = null;
+  constructor({ urls, hello, onFrame, onState, ways = new Ways() }) {
+    Object.assign(this, { urls, hello, onFrame, onState, ways });
+    this.state = { name: "idle", url: null, node: null, carrier: "", retryAtMs: 0, detail: "" };
+    this.carried = null; // by one of the ways
     this.turn = 0; // index of the node in use or to try next
     this.failures = 0; // since the last welcome
     this.timer = 0;
@@ -41,6 +42,7 @@ export class Link {
       name,
       url: this.urls[this.turn % this.urls.length],
       node: null,
+      carrier: "",
       retryAtMs: 0,
       detail: "",
       ...more,
@@ -57,17 +59,19 @@ export class Link {
   }
 
   open() {
-    if (this.socket) return;
+    if (this.carried) return;
     clearTimeout(this.timer);
-    const socket = (this.socket = new WebSocket(
-      this.urls[this.turn % this.urls.length],
-      SUBPROTOCOL,
-    ));
+    const carried = this.ways.begin(this.urls[this.turn % this.urls.length], {
+      onOpen: () => carried.send(this.hello()),
+      onFrame: (frame) => this.onMessage(carried, frame),
+      onEnd: (reason) => this.lost(carried, reason),
+    });
+    this.carried = carried;
     this.setState("connecting", { attempt: this.failures });
-    this.timer = setTimeout(() => this.lost(socket, "no answer"), OPEN_MS_MAX);
-    socket.onopen = () => socket.send(JSON.stringify(this.hello()));
-    socket.onmessage = (event) => this.onMessage(socket, JSON.parse(event.data));
-    socket.onclose = (event) => this.lost(socket, event.reason || "connection closed");
+    this.timer = setTimeout(() => {
+      carried.doubt();
+      this.lost(carried, "no answer");
+    }, OPEN_MS_MAX);
   }
 
   // Another round at once: the network came back, or the reader pressed the button.
@@ -82,18 +86,18 @@ export class Link {
 
   send(frame) {
     if (this.state.name !== "live") return false;
-    this.socket.send(JSON.stringify(frame));
+    this.carried.send(frame);
     return true;
   }
 
-  onMessage(socket, frame) {
-    if (socket !== this.socket) return;
+  onMessage(carried, frame) {
+    if (carried !== this.carried) return;
     this.heardMs = performance.now();
     if (frame.type === "welcome" && this.state.name === "connecting") {
       this.failures = 0;
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.watch(), SILENCE_MS);
-      this.setState("live", { node: frame.node });
+      this.setState("live", { node: frame.node, carrier: carried.words });
     } else if (frame.type === "error" && this.state.name === "connecting" && !frame.temporary) {
       this.refuse(frame);
       return;
@@ -104,14 +108,14 @@ export class Link {
     }
     if (frame.type === "node_state") {
       this.stale = frame.stale_since !== undefined;
-      if (this.stale && this.leaveStale(socket)) return;
+      if (this.stale && this.leaveStale(carried)) return;
     }
     this.onFrame(frame);
   }
 
   // The node is cut off and serves the past: go to another one, but not round in circles when all
   // of them are, however long a round takes.
-  leaveStale(socket) {
+  leaveStale(carried) {
     const now = performance.now();
     if (this.urls.length < 2) return false;
     if (this.staleTurn === null) {
@@ -122,7 +126,7 @@ export class Link {
       this.stayedMs = now;
       return false;
     }
-    this.lost(socket, "the node is cut off from the others");
+    this.lost(carried, "the node is cut off from the others");
     return true;
   }
 
@@ -135,7 +139,7 @@ export class Link {
   watch() {
     const now = performance.now();
     if (this.heardMs < this.pingedMs) {
-      this.lost(this.socket, "the node is silent");
+      this.lost(this.carried, "the node is silent");
       return;
     }
     if (!this.stale) this.staleTurn = null;
@@ -151,18 +155,14 @@ export class Link {
   }
 
   drop() {
-    const socket = this.socket;
     clearTimeout(this.timer);
-    this.socket = null;
+    this.carried?.close();
+    this.carried = null;
     this.stale = false;
-    if (socket) {
-      socket.onopen = socket.onmessage = socket.onclose = null;
-      socket.close();
-    }
   }
 
-  lost(socket, detail) {
-    if (socket !== this.socket) return;
+  lost(carried, detail) {
+    if (carried !== this.carried) return;
     this.drop();
     const sentTo = this.sentTo;
     this.sentTo = null;

@@ -32,6 +32,7 @@ function Connection({ chat }) {
         html`<p>${state.detail}; trying each node in turn.
         <button onClick=${() => chat.link.hurry()}>Try now</button></p>`
       }
+      ${state.carrier && html`<p class="carrier">Carried by ${state.carrier}.</p>`}
       <ul>${urls.map(
         (url) => html`<li key=${url} class=${url === state.url ? "current" : ""}>
         <a href=${pageOf(url)} target="_blank" rel="noopener">

@@ -689,7 +689,8 @@ def test_handshakes_and_pages_for_others_are_refused_and_counted() -> None:
             head = await client.reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 " + code)
             client.writer.close()
-        assert b"connect-src 'self' wss://chat.example:8800;" in head
+        allowed = b"connect-src 'self' wss://chat.example:8800 https://chat.example:8800;"
+        assert allowed in head
         for name in (
             b"strict-transport-security: max-age=",
             b"cross-origin-opener-policy: same-origin",
