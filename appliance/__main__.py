@@ -49,6 +49,7 @@ VERBS = {
     "flash": "Write a disk image to a device and verify it.",
     "update": "Update the program of a machine from signed bundles.",
     "upgrade": "Run a site by this program, one node after the other, while it serves.",
+    "support": "Write a file for whoever helps, without secrets.",
     "version": "Print the version.",
 }
 EXIT_REFUSED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130

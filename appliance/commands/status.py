@@ -6,16 +6,14 @@ from pathlib import Path
 
 import click
 
-from appliance.base.errors import ConfigurationError
 from appliance.base.printable import json_line, one_line
 from appliance.cores.console.cells import BAD, FAINT, GOOD, WARN, lines
 from appliance.drivers.host.neighbours import neighbours
-from appliance.drivers.host.node_folder import KnownNode
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.way_out import CLEAR, bare
-from appliance.formats.site import SITE_FILE, Site, load_site
+from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.catalogue import ROLES
-from appliance.roles.console.watch import POLL_S, Watch
+from appliance.roles.console.watch import POLL_S, Watch, watch_of_node
 
 RATE_S = 0.5  # between the two looks that a rate needs
 COLOURS = {GOOD: "green", WARN: "yellow", BAD: "red", FAINT: "bright_black"}
@@ -43,7 +41,7 @@ def command(
     if local is not None and node_folder is not None:
         raise click.UsageError("say --local DIR or --node-folder F, not both")
     watch = (
-        _watch_node(node_folder)
+        watch_of_node(node_folder, ROLES, tell=_warn)
         if node_folder is not None
         else _watch_site(local if local is not None else Path(LOCAL_DEFAULT))
     )
@@ -59,19 +57,6 @@ def command(
         if not again:
             break
     ctx.exit(1 if any(alarm.severity == BAD for alarm in watch.console.alarms()) else 0)
-
-
-def _watch_node(folder: Path) -> Watch:
-    """One node, as it is alone."""
-
-    def own(site: Site) -> list[KnownNode]:
-        found = neighbours(folder.absolute(), site)
-        return [node for node in found if node.path == folder.absolute()]
-
-    site = load_site(folder / SITE_FILE)
-    if not own(site):
-        raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
-    return Watch(folder / SITE_FILE, site, own, ROLES, tell=_warn)
 
 
 def _watch_site(folder: Path) -> Watch:

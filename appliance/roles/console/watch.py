@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from appliance.base.errors import FormatError
+from appliance.base.errors import ConfigurationError, FormatError
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
+from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import KnownNode
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.ask import ask_status, status_of
-from appliance.formats.site import Site
+from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.status import Status, parse
@@ -133,3 +134,16 @@ def sources_of(
                 for number in kind.instances(node):
                     yield Source(kind.status.kind, node.index, number), kind.status
         yield Source(SupervisorStatus.kind, node.index, 0), SupervisorStatus
+
+
+def watch_of_node(folder: Path, kinds: Sequence[Kind], *, tell: Callable[[str], None]) -> Watch:
+    """Of the node in `folder`, as it is alone. ConfigurationError where there is none."""
+
+    def own(site: Site) -> list[KnownNode]:
+        found = neighbours(folder.absolute(), site)
+        return [node for node in found if node.path == folder.absolute()]
+
+    site = load_site(folder / SITE_FILE)
+    if not own(site):
+        raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
+    return Watch(folder / SITE_FILE, site, own, kinds, tell=tell)
