@@ -1,8 +1,8 @@
 """Block devices for tests: the kernel's loop driver over a sparse file."""
 
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 
@@ -26,3 +26,15 @@ def loop_device_of(file: Path, *options: str) -> Iterator[Path]:
         yield device
     finally:
         subprocess.run(["losetup", "--detach", str(device)], check=True)
+
+
+@contextmanager
+def loop_devices(folder: Path, size: int, sector_sizes: Sequence[int]) -> Iterator[list[Path]]:
+    """A device of `size` bytes for each of these sizes of sectors."""
+    with ExitStack() as open_ones:
+        yield [
+            open_ones.enter_context(
+                loop_device(folder / f"disk-{number}", size, sector_size=sector_size)
+            )
+            for number, sector_size in enumerate(sector_sizes)
+        ]

@@ -98,6 +98,8 @@ static int path_of(int fd, char *path)
     if (size < 0)
         return 0;
     path[size] = 0;
+    if (strncmp(path, "/dev/loop", strlen("/dev/loop")) == 0)
+        return 1; /* a volume on a device: of those no other is opened */
     return strstr(path, "/shard-") != NULL && strcmp(path + size - 4, ".new") != 0;
 }
 
@@ -204,7 +206,7 @@ void cache_flushed(int fd, uint64_t covered)
         if (strncmp(cache->names[i], path, size) == 0 && cache->names[i][size] == '/')
             cache->names[i][0] = 0;
     struct stat about;
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+    if (fstat(fd, &about) == 0 && !S_ISDIR(about.st_mode)) {
         uint32_t file = (uint32_t)file_of(path);
         for (int i = 0; i < ENTRIES; i++) {
             struct entry *entry = &cache->entries[i];

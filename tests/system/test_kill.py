@@ -4,12 +4,15 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from appliance.base.limits import MIB
 from appliance.drivers.chat.client import Client
+from tests.loop_device import loop_devices
 from tests.ports import FreePorts
 from tests.system.chat_load import Writer, listen, pace
 from tests.system.disk_history import histories
@@ -36,6 +39,8 @@ STEPS = {
 }
 ROUND = [step for step, (_, times) in STEPS.items() for _ in range(times)]
 SHORT_ROUND = ["primary", "all", "node", "view_change"]
+SEGMENTS_ON_DEVICES = 16
+DEVICE_SIZE = 1600 * MIB  # of a volume with so many
 
 
 class Killer:
@@ -209,12 +214,25 @@ def unheard(ledger: Ledger) -> str:
 
 
 def kill_and_judge(
-    folder: Path, first_port: int, seed: int, kills: int, steps: list[str] = ROUND, shards: int = 1
+    folder: Path,
+    first_port: int,
+    seed: int,
+    kills: int,
+    steps: list[str] = ROUND,
+    shards: int = 1,
+    devices: Sequence[Path] = (),
 ) -> None:
     """One run; asserts that nothing was wrong, and that each shard holds some of the rooms."""
     print(f"seed {seed}")
     ledger = Ledger(folder / "ledger.jsonl")
-    site = LocalSite(folder / "site", first_port, shards=shards, log_level="warning")
+    site = LocalSite(
+        folder / "site",
+        first_port,
+        shards=shards,
+        segments_max=SEGMENTS_ON_DEVICES if devices else None,
+        devices=devices,
+        log_level="warning",
+    )
     spoken = Spoken()
     with site:
         killer = asyncio.run(load_while_killing(site, ledger, seed, kills, steps))
@@ -253,6 +271,24 @@ def test_kills_in_two_shards_lose_double_and_reorder_nothing(
 ) -> None:
     first_port = ports_in_a_row(free_ports)
     kill_and_judge(tmp_path, first_port, seed, kills=5, steps=SHORT_ROUND, shards=2)
+
+
+def test_kills_over_raw_devices_lose_double_and_reorder_nothing(
+    tmp_path: Path, free_ports: FreePorts, seed: int
+) -> None:
+    """Of both sizes of sectors, in one site."""
+    with loop_devices(tmp_path, DEVICE_SIZE, (512, 4096, 512)) as devices:
+        first_port = ports_in_a_row(free_ports)
+        kill_and_judge(tmp_path, first_port, seed, 2, ["primary", "all"], devices=devices)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sector_size", [512, 4096])
+def test_thirty_kills_over_raw_devices_lose_double_and_reorder_nothing(
+    tmp_path: Path, free_ports: FreePorts, seed: int, sector_size: int
+) -> None:
+    with loop_devices(tmp_path, DEVICE_SIZE, [sector_size] * NODES) as devices:
+        kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, 30, devices=devices)
 
 
 @pytest.mark.soak

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from appliance.base.limits import MIB
 from appliance.drivers.chat.client import Client
 from appliance.formats.site import SITE_FILE, encode_site
+from tests.loop_device import loop_device
 from tests.ports import FreePorts
 from tests.system.local_site import (
     AGAIN_SOON,
@@ -35,6 +37,7 @@ SMALL = ("--geometry", "small")
 ROOM = "ledger"
 MESSAGES = 20
 FLOW_S, BACK_S = 5.0, 30.0
+DEVICE_SIZE = 960 * MIB  # more than a small volume of so many segments needs
 
 
 class Site(LocalSite):
@@ -348,6 +351,41 @@ def test_recover_fills_an_empty_disk_mounted_in_place_of_the_volume(
     finally:
         site.stop()
         subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sector_size", [512, 4096])
+def test_a_volume_moves_to_a_device_and_from_there_to_a_larger_one_by_recover(
+    site: Site, tmp_path: Path, sector_size: int
+) -> None:
+    """Nothing that was acknowledged is lost, though only the new device and one other node are left
+    in the end."""
+    told = Acknowledged(site)
+    told.post(0)
+    options = {"sector_size": sector_size}
+    with (
+        loop_device(tmp_path / "first", DEVICE_SIZE, **options) as first,
+        loop_device(tmp_path / "larger", 2 * DEVICE_SIZE, **options) as larger,
+    ):
+        try:
+            for number, device in enumerate((first, larger)):
+                site.kill_node(1)
+                volume = site.place(1) / "shard-0"
+                volume.rename(tmp_path / f"former-{number}")
+                done = recover(site, 1, "--device", str(device))
+                assert done.returncode == 0, done.stdout + done.stderr
+                site.start(1)
+                told.post(0)
+                told.check(0, 1, 2)
+                assert (volume / "data").resolve() == device
+            site.kill_node(2)
+            told.post(0)  # acknowledged by nodes 0 and 1
+            site.kill_node(0)
+            site.start(2)
+            wait_until(lambda: normal(site, 1) and normal(site, 2), BACK_S, "nodes 1 and 2 serve")
+            told.check(1, 2)
+        finally:
+            site.stop()
 
 
 # --- moves and copies -----------------------------------------------------------------------------

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from appliance.base.limits import SECTOR_SIZE
+from appliance.base.limits import MIB, SECTOR_SIZE
 from appliance.drivers.chat.client import Client
 from appliance.drivers.nvme.direct import FLUSH_METHODS
 from appliance.drivers.nvme.volume import GEOMETRIES, Volume, create
 from tests.drivers.nvme import serving
 from tests.drivers.nvme.serving import numbered_sector
+from tests.loop_device import loop_devices
 from tests.ports import FreePorts
 from tests.system.disk_trace import Trace
 from tests.system.faulty_disk_site import FaultyDiskSite, compile_shim
-from tests.system.local_site import ports_in_a_row, wait_until
+from tests.system.local_site import NODES, ports_in_a_row, wait_until
 from tests.system.power import cut
 from tests.system.trial import Trial
 
@@ -32,6 +33,7 @@ CUTS_OF_A_VOLUME, OF_A_VOLUME_IN_SOAK = 5, 11  # for each way to flush; two of t
 CUTS_OF_A_SITE, OF_A_SITE_IN_SOAK = 4, 8  # of all its replicas at once, or of one
 CUTS_MAX = 40  # until one took what was not flushed: on a slow machine little ever is
 SEGMENTS_MAX = 64
+SEGMENTS_ON_DEVICES, DEVICE_SIZE = 16, 1600 * MIB
 MESSAGES = 150
 HURRY_S = 0.005
 
@@ -139,9 +141,27 @@ class PoweredSite(FaultyDiskSite):
 def test_nothing_acknowledged_is_lost_when_the_power_of_replicas_goes(
     tmp_path: Path, free_ports: FreePorts, cuts: int, seed: int
 ) -> None:
-    chance = random.Random(seed)
     site = PoweredSite(tmp_path / "site", ports_in_a_row(free_ports), log_level="warning")
-    with site, Trial(site, tmp_path, seed) as trial:
+    cut_and_check(site, cuts, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sector_size", [512, 4096])
+def test_nothing_acknowledged_is_lost_when_the_power_of_raw_devices_goes(
+    tmp_path: Path, free_ports: FreePorts, sector_size: int, seed: int
+) -> None:
+    with loop_devices(tmp_path, DEVICE_SIZE, [sector_size] * NODES) as devices:
+        on_devices: dict[str, Any] = {"devices": devices, "segments_max": SEGMENTS_ON_DEVICES}
+        site = PoweredSite(
+            tmp_path / "site", ports_in_a_row(free_ports), log_level="warning", **on_devices
+        )
+        cut_and_check(site, OF_A_SITE_IN_SOAK, seed)
+
+
+def cut_and_check(site: PoweredSite, cuts: int, seed: int) -> None:
+    """The power goes again and again, of all replicas or of one, while clients write."""
+    chance = random.Random(seed)
+    with site, Trial(site, site.folder.parent, seed) as trial:
         for writer in trial.writers:
             writer.pace_s = HURRY_S
         taken = turn = 0
