@@ -49,6 +49,7 @@ from tests.bench import (  # noqa: E402
     federated,
     idle,
     importing,
+    left,
     measured,
     objects_edges,
     reading,
@@ -357,6 +358,12 @@ def idle_site(folder: Path, quick: bool) -> list[Row]:
         return idle.measure(site, 1 if quick else 30, say)
 
 
+def clients_that_left(folder: Path, quick: bool) -> list[Row]:
+    """An edge that many clients have left."""
+    with made(folder / "left", nodes=1) as site:
+        return left.measure(site, quick, say)
+
+
 def federation(folder: Path, quick: bool) -> list[Row]:
     """A site that missed much of a shared room, what that takes, what other rooms lose by it."""
     options: dict[str, Any] = {"kind": FederatedSite, "nodes": 1, "supervised": False}
@@ -387,6 +394,7 @@ PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "objects between edges": objects_between_edges,
     "question of quorum": question_of_quorum,
     "idle site": idle_site,
+    "clients that left": clients_that_left,
     "federation": federation,
 }
 

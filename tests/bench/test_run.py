@@ -35,6 +35,7 @@ SAYS: dict[str, tuple[str, ...]] = {
     "objects between edges": ("objects from edge to edge of three nodes",),
     "question of quorum": (),
     "idle site": ("idle site: ",),
+    "clients that left": ("memory of an edge after 20 clients have left",),
     "federation": ("catching up on 300 messages of another site:", "times without federation"),
 }
 
