@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.drivers.conftest import disk_folder
+from tests.roles.objects_site import brief_pauses
 from tests.roles.replica_group import peer_ports
 from tests.roles.wired_site import UNLIMITED, WiredSite, process_kept
 
-__all__ = ["MakeSite", "disk_folder"]
+__all__ = ["MakeSite", "disk_folder", "brief_pauses"]
 
 MakeSite = Callable[..., WiredSite]
 

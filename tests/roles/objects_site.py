@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvloop
 
 from appliance.base.signature import SigningKey
+from appliance.cores.metadata import uplink
 from appliance.cores.metadata.session import Pace
 from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.host.node_folder import NodeFolder
@@ -21,11 +23,21 @@ from appliance.formats.local import LOCAL_OBJECTS
 from appliance.formats.settings import encode_settings, load_settings
 from appliance.formats.site import SITE_FILE, Node, Shard, Site, encode_site
 from appliance.formats.site_view import SiteView
+from appliance.roles.metadata import role as role_module
 from appliance.roles.metadata.role import MetadataRole
 from tests.patience import HUNG_S
 
 CLUSTER = bytes([1]) * 16
 PACE = Pace(300, 700, 10_000)
+# Until a node looks after its links again, and until it leaves one that does not open.
+POLL_S, REHANG_MS = 0.05, 200
+
+
+@pytest.fixture
+def brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes in the process of a test make no pause that it would only sleep through."""
+    monkeypatch.setattr(role_module, "_LOOK_S", POLL_S)
+    monkeypatch.setattr(uplink, "REHANG_MS", REHANG_MS)
 
 
 def site_of(folder: Path, ports: list[int], number: int = 1) -> list[NodeFolder]:

@@ -26,6 +26,8 @@ from appliance.roles.metadata.role import LIFE_FILE, life_of
 from tests.ports import FreePorts
 from tests.roles.objects_site import Running, lose_store, run, site_of, two_sites
 
+pytestmark = pytest.mark.usefixtures("brief_pauses")
+
 
 def test_what_its_links_meet_is_not_the_end_of_a_role_that_serves(
     tmp_path: Path, free_ports: FreePorts, monkeypatch: pytest.MonkeyPatch
@@ -33,6 +35,7 @@ def test_what_its_links_meet_is_not_the_end_of_a_role_that_serves(
     """Its supervisor hears each turn of its beat, and would kill it otherwise."""
     said: list[str] = []
     monkeypatch.setattr(service, "notify", lambda *fields: said.extend(fields))
+    monkeypatch.setattr(service, "HEARTBEAT_S", 0.2)
 
     async def fails() -> None:
         raise OSError(errno.EIO, "Input/output error")

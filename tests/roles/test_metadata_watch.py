@@ -1,15 +1,19 @@
 """What the processes of a node are told unasked: changes, each once, and what is never stored."""
 
 import asyncio
-import time
+import threading
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 from appliance.base.limits import DOOR_REQUESTS_MAX
 from appliance.drivers.network.objects_link import OBJECTS_SOCKET, ObjectsLink
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.roles.objects_site import CLUSTER, Running, run, site_of, two_sites
+
+pytestmark = pytest.mark.usefixtures("brief_pauses")
 
 MESSAGE = "0190b6d0-0000-7000-8000-000000000001"
 
@@ -164,18 +168,22 @@ def test_a_node_that_is_stopped_amid_a_write_ends_it_and_closes_its_store(
         site = Running(site_of(tmp_path, free_ports(1)))
         site.start(0)
         await site.ask(0, do="vv")  # it is there
-        store, written = site.roles[0].service.store, []
+        service, written, goes_on = site.roles[0].service, list[bool](), threading.Event()
+        store = service.store
 
         def slow(batch: Any, write: Any = store.write) -> None:
             written.append(False)
-            time.sleep(0.5)
+            goes_on.wait(HUNG_S)
             write(batch)
             written[-1] = True
 
         store.write = slow
         asking = asyncio.create_task(site.ask(0, do="topic", room="lobby", text="at the end"))
         await site.until(lambda: bool(written))
-        await site.stop(0)
+        stopping = asyncio.create_task(site.stop(0))
+        await site.until(lambda: service._task is not None and service._task.done())
+        goes_on.set()  # the beat has ended, and whoever closes waits for this
+        await stopping
         assert written == [True]
         asking.cancel()
 

@@ -44,14 +44,14 @@ from appliance.roles.metadata.tree import Tree, name_of
 
 STORE_FOLDER = "objects"
 # A node that went away without a word is given up in time for another link within 5 seconds.
-NODE_PACE = Pace(ping_ms=1_000, wait_ms=1_500)
+PING_MS, WAIT_MS = 1_000, 1_500
 _LOOK_S = 0.25
 
 
 class MetadataRole:
     """Wires the objects of a node. `serve` runs until it is told to stop."""
 
-    def __init__(self, node: NodeFolder, log: logging.Logger, pace: Pace = NODE_PACE) -> None:
+    def __init__(self, node: NodeFolder, log: logging.Logger, pace: Pace) -> None:
         self.node, self.log = node, log
         self.life = life_of(node.path)
         site, index = node.site, node.settings.index
@@ -268,4 +268,4 @@ def life_of(folder: Path) -> int:
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> MetadataRole:
     """The objects of a node."""
-    return MetadataRole(node, log)
+    return MetadataRole(node, log, Pace(PING_MS, WAIT_MS))
