@@ -18,13 +18,14 @@ NEVER := tests/cores/vsr/test_wal.py tests/cores/vsr/test_speech.py tests/simula
 	"tests/simulation/test_seeds.py::test_two_hundred_small_worlds_of_the_youngest_faults_keep_every_promise[0]"
 UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats $(NEVER) -q -rs -n $(PROCESSES) \
 	--no-loadscope-reorder
-# Of the whole tree, hence before a run of all tests and not before one of some.
-LINT := $(PYTHON) tools/tidy.py && $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . \
-	&& $(PYTHON) -m mypy
+# Of the whole tree, hence before a run of all tests and not before one of some. All at once; each
+# prints what it has to say when it has ended, whatever became of the others.
+LINT := $(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync=target types tidy lint layout
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
-.PHONY: targets run report test check format bench bench-peers soak autobahn executable packages image hdfs locks clean
+.PHONY: targets run report test check format bench bench-peers soak autobahn executable packages image hdfs locks clean \
+	types tidy lint layout
 .DEFAULT_GOAL := targets
 
 targets:
@@ -39,14 +40,24 @@ report: ## from the site that `make run` runs to a page: ship what there is, ver
 	@exec $(PYTHON) -m appliance report --spark .venv site $(ARGS)
 
 test: ## run every test, as CI does; TESTS=tests/base for some
-	@$(SETUP) tests
-	@$(if $(filter tests,$(TESTS)),$(LINT))
+	@$(SETUP) tests $(if $(filter tests,$(TESTS)),-- $(LINT))
 	@exec $(TEST) $(ARGS)
 
 check: ## tidy, format, lint, types, base, formats and what must never break, in three minutes
-	@$(SETUP) check
-	@$(LINT)
+	@$(SETUP) check -- $(LINT)
 	@exec $(UNITS)
+
+types:
+	@$(PYTHON) -m mypy
+
+tidy:
+	@$(PYTHON) tools/tidy.py
+
+lint:
+	@$(PYTHON) -m ruff check .
+
+layout:
+	@$(PYTHON) -m ruff format --check .
 
 format: ## lay out the Python files, and mend what the linter can mend
 	@$(SETUP) check

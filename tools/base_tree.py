@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -39,10 +40,13 @@ FETCHED_WITHIN_S = 900
 
 
 def fetch() -> None:
-    """Make the tar files that are missing; Failure names what is missing for it."""
-    for tree, packages in ((TREE, ()), (BOOTED, BOOTED_PACKAGES), (PEERS, PEER_PACKAGES)):
-        if not tree.exists():
-            make(tree, packages)
+    """Make the tar files that are missing, side by side: each waits for a mirror and for a disk.
+    Failure names what is missing for the first that fails."""
+    wanted = ((TREE, ()), (BOOTED, BOOTED_PACKAGES), (PEERS, PEER_PACKAGES))
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        making = [pool.submit(make, *row) for row in wanted if not row[0].exists()]
+    for made in making:
+        made.result()
 
 
 def fetch_peers() -> None:

@@ -1,5 +1,7 @@
 """Sets up `.venv` with exactly what the locks say: node, report, check, executable, image or tests.
 
+    setup.py tests -- COMMAND     and run COMMAND once `.venv` is there, beside what is fetched yet
+
 Runs before anything is installed, so it is standard library only and asks no more of the machine
 than python3. Registries and certificates come from the machine's own apt and pip settings.
 Doing nothing must be fast (a stamp in `.venv` holds the digests of the locks it was filled from),
@@ -190,17 +192,19 @@ def say(line: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0] not in {*ENVIRONMENTS, "locks"}:
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    said, command = arguments[:end], arguments[end + 1 :]
+    if len(said) != 1 or said[0] not in {*ENVIRONMENTS, "locks"}:
         print(f"usage: setup.py {' | '.join(ENVIRONMENTS)} | locks", file=sys.stderr)
         return 2
     if sys.version_info[:2] != PYTHON_VERSION:
         return run_with_other_python(arguments)
     try:
         with one_at_a_time():
-            if arguments[0] == "locks":
+            if said[0] == "locks":
                 compile_locks()
             else:
-                set_up(arguments[0])
+                set_up(said[0], command)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return error.exit_code
@@ -232,10 +236,11 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-def set_up(environment: str) -> None:
+def set_up(environment: str, command: list[str]) -> None:
+    """`command` is run in the time that other errands wait for a network."""
     locks, packages = ENVIRONMENTS[environment]
     install_packages([package for package in packages if not package.present()])
-    errands: list[Callable[[], None]] = [partial(fill, environment, locks)]
+    errands: list[Callable[[], None]] = [partial(fill_and_run, environment, locks, command)]
     if environment in ("tests", "soak"):
         errands += [fetch_jars, install_modules]
         if os.geteuid() == 0:  # who is not root has no chroot to test in
@@ -268,6 +273,12 @@ def fetch_trees() -> None:
         [sys.executable, str(TOP / "tools" / "base_tree.py"), "fetch"],
         "a bare Debian could not be fetched; see above",
     )
+
+
+def fill_and_run(environment: str, locks: tuple[str, ...], command: list[str]) -> None:
+    fill(environment, locks)
+    if command:
+        run(command, f"failed: {' '.join(command)}; see above")
 
 
 def fill(environment: str, locks: tuple[str, ...]) -> None:

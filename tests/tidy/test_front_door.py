@@ -1,5 +1,6 @@
 """Set-up puts a command `tigerchat` beside the interpreter; it works from any folder."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import HUNG_S
+from tests.system.local_site import wait_until
 from tools import setup
 
 COMMAND = Path(sys.prefix, "bin", "tigerchat")
@@ -96,6 +98,50 @@ def test_errands_are_run_beside_each_other_and_the_first_that_failed_is_told() -
     with pytest.raises(setup.SetupError, match="second"):
         setup.side_by_side([first, partial(failed, "second"), partial(failed, "third"), last])
     assert sorted(ended) == ["first", "last"]
+
+
+def test_a_command_is_run_beside_what_is_still_fetched_once_the_environment_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `make test` has its checks of the tree run; what they find fails the set-up."""
+    ran = tmp_path / "ran"
+
+    def fetch_for_long() -> None:
+        wait_until(ran.exists, HUNG_S, "the command has run")
+
+    monkeypatch.setattr(setup, "COMMAND", tmp_path / "tigerchat")
+    monkeypatch.setitem(setup.ENVIRONMENTS, "tests", ((), ()))
+    for name in ("fetch_jars", "install_modules", "fetch_trees"):
+        monkeypatch.setattr(setup, name, fetch_for_long)
+    there = f"import os; os.stat({str(setup.COMMAND)!r}); open({str(ran)!r}, 'x')"
+    assert setup.main(["tests", "--", sys.executable, "-c", there]) == 0
+    assert setup.main(["tests"]) == 0
+    assert capsys.readouterr().err == ""
+    assert setup.main(["tests", "--", "false"]) == 1
+    assert capsys.readouterr().err == "setup: failed: false; see above\n"
+    assert setup.main(["--", "false"]) == 2
+
+
+@pytest.mark.parametrize("failing", ["mypy", "tidy.py", "ruff check", "ruff format", "nothing"])
+def test_checks_of_the_tree_that_run_at_once_say_all_they_found_and_fail_when_one_does(
+    failing: str, tmp_path: Path
+) -> None:
+    shown = subprocess.run(
+        ["make", "-n", "check"], cwd=setup.TOP, capture_output=True, text=True, check=True
+    ).stdout
+    (words,) = re.findall(r"setup\.py check -- (make .*)", shown)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho looked\ncase "$*" in *"{failing}"*) exit 1; esac\n')
+    python.chmod(0o700)
+    done = subprocess.run(
+        [*words.split(), f"PYTHON={python}"],
+        cwd=setup.TOP,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("looked\n") == 4, done
+    assert done.returncode == (0 if failing == "nothing" else 2), done
 
 
 def test_what_a_network_may_fail_is_tried_again_and_a_line_says_so(
