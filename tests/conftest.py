@@ -113,6 +113,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> side_by_side
     return side_by_side.Groups(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What another part runs is not even imported, which would take as long as many tests."""
+    part = config.getoption("--part")
+    here = collection_path.is_file() and collection_path.is_relative_to(config.rootpath)
+    if part is None or not here:
+        return None
+    place = collection_path.relative_to(config.rootpath).as_posix()
+    return True if side_by_side.part_of(place) != part else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests are arranged for several processes. Soak tests are no part of a normal run: left out,
     not skipped. Whatever takes too long is ended.
@@ -123,12 +133,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part = config.getoption("--part")
     left_out, kept = [], []
     for item in items:
-        alone = item.get_closest_marker("alone") is not None
-        if item.get_closest_marker("soak") or (part and alone != (part == "alone")):
+        own_part = side_by_side.part_of(item.nodeid)
+        if item.get_closest_marker("soak") or part not in (None, own_part):
             left_out.append(item)
             continue
         kept.append(item)
-        patient = alone or item.nodeid.startswith(side_by_side.FROZEN_FILES)
+        patient = own_part == "alone" or item.nodeid.startswith(side_by_side.FROZEN_FILES)
         limit_s = LIMIT_ALONE_S if patient else LIMIT_S
         item.add_marker(
             pytest.mark.timeout(

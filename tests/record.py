@@ -10,6 +10,8 @@ from typing import Any, TypedDict
 import psutil
 import pytest
 
+from tests import side_by_side
+
 WRITTEN_EVERY_S = 10.0  # so that something is left of a run that is killed
 SOAK = "left_to_soak"  # what a process of a run says under this name
 LOGS_SHOWN_MAX = 6
@@ -27,8 +29,8 @@ class Failure(TypedDict):
 
 class Record(TypedDict):
     """Of one run. `seconds` of each test with its set-up and tear-down, in the order in which they
-    ended; `passed` counts tests, `soak` those that were left to `make soak`, as far as this process
-    has collected them; `running` are those that began and have not ended.
+    ended; `passed` counts tests, `soak` those of its part that were left to `make soak`, as far as
+    this process has collected them; `running` are those that began and have not ended.
     """
 
     seconds: dict[str, float]
@@ -44,8 +46,12 @@ def empty() -> Record:
 
 
 def left_to_soak(items: list[pytest.Item]) -> int:
-    """How many of them only a soak runs."""
-    return sum(item.get_closest_marker("soak") is not None for item in items)
+    """How many of them only a soak runs; those of another part are counted there."""
+    return sum(
+        item.get_closest_marker("soak") is not None
+        and item.config.getoption("--part", None) in (None, side_by_side.part_of(item.nodeid))
+        for item in items
+    )
 
 
 class Recorder:

@@ -104,7 +104,7 @@ class Run:
                 *side_by_side.table(seconds.items(), speed.machine_speed()),
             ]
             counts = [f"{len(each['seconds'])} {name}" for name, each in self.records.items()]
-            soak = max(each["soak"] for each in self.records.values())
+            soak = sum(each["soak"] for each in self.records.values())
             lines += [f"tests: {', '.join(counts)}; {soak} more by `make soak`"]
         lines += [f"FLAKY {test}: red at first, green alone" for test in flaky]
         failed = sorted({failure["test"] for failure in self.failures} - {*flaky})

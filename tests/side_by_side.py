@@ -155,8 +155,10 @@ def arrange(items: list[Any]) -> None:
     items.sort(key=lambda item: order_of(item.nodeid))
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs  # there is no public name
-        if needs_real_processes(item.nodeid) or not FIXTURES_ALONE.isdisjoint(fixtures):
+        if needs_real_processes(item.nodeid):
             item.add_marker("alone")
+        elif not FIXTURES_ALONE.isdisjoint(fixtures):
+            raise pytest.UsageError(f"{item.nodeid} needs real processes: add its place to ALONE")
         if HDFS_FIXTURE in fixtures and item.nodeid.split("::")[0] not in HDFS_FILES:
             raise pytest.UsageError(f"{item.nodeid} needs HDFS: add its file to {__name__}")
 
@@ -164,6 +166,11 @@ def arrange(items: list[Any]) -> None:
 def needs_real_processes(nodeid: str) -> bool:
     """Whether a test is by its place among those that run apart."""
     return nodeid.startswith(ALONE) and not nodeid.startswith(COMPUTES)
+
+
+def part_of(nodeid: str) -> str:
+    """Of a file or a test."""
+    return "alone" if needs_real_processes(nodeid) else "beside"
 
 
 def order_of(nodeid: str) -> int:

@@ -438,6 +438,23 @@ def test_tests_that_need_real_processes_run_in_a_part_of_their_own(inner_runs: I
     assert parts == {"alone": {files[0]}, "beside": {*files[1:]}}
 
 
+def test_what_another_part_runs_is_not_even_imported(inner_runs: InnerRuns) -> None:
+    files = {f"tests/node/{path.name}" for path in (TOP / "tests/node").glob("test_*.py")}
+    for name in side_by_side.PARTS:
+        words = ["--collect-only", "-q", f"--part={name}", "tests/node"]
+        _, output = inner_runs.run(TOP, words, {**os.environ})
+        found = {line.split("::")[0] for line in output.splitlines() if "::" in line}
+        assert found == {file for file in files if side_by_side.part_of(file) == name} != set()
+        assert "deselected" not in output
+
+
+def test_who_needs_real_processes_outside_of_their_places_is_refused(run: Run) -> None:
+    """No part would run it: that of real processes looks at those places alone."""
+    made = "import pytest\n@pytest.fixture\ndef browser():\n    pass\n"
+    status, output = run(f"{made}def test_it(browser):\n    pass\n")
+    assert (status, "needs real processes: add its place to ALONE" in output) == (4, True), output
+
+
 ORPHAN = """
 import os, subprocess, psutil
 from tests import fork_server
