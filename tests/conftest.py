@@ -7,6 +7,7 @@ has ended, a process with the mark or an entry beside pytest's own in the folder
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -150,6 +151,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_worker(config):
             config.workeroutput[SOAK] = left_to_soak(left_out)
         items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """All tests with their modules are there until the end: no collection need look at them again,
+    of which there are many that a test asks for."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
