@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.drivers.host import service
 from tests.drivers.conftest import disk_folder
 from tests.roles.objects_site import brief_pauses
 from tests.roles.replica_group import peer_ports
@@ -22,3 +23,10 @@ def make_site(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ma
         yield lambda nodes, **settings: WiredSite(
             disk_folder, nodes=nodes, ports=ports, **{**UNLIMITED, **settings}
         )
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roles of this process do the work of each second several times a second: for tests that wait
+    until it was done, and of which none is about how often."""
+    monkeypatch.setattr(service, "HEARTBEAT_S", 0.3)

@@ -40,6 +40,7 @@ from tests import forked
 from tests.patience import HUNG_S
 from tests.roles.replica_group import REPO, Group
 
+HURRIED = {"appliance.drivers.host.service.HEARTBEAT_S": 0.3}
 RIGHTS = {"*": ["read", "send", "moderate"]}
 
 
@@ -52,7 +53,8 @@ def until(condition: Callable[[], object], what: str | Callable[[], str]) -> Non
 
 
 class EdgeSite(Group):
-    """A group of replicas with an edge beside each; `settings` go into every node.toml."""
+    """A group of replicas with an edge beside each; `settings` go into every node.toml. What edges
+    do each second, `hurried` ones do several times a second."""
 
     def __init__(
         self,
@@ -61,9 +63,11 @@ class EdgeSite(Group):
         nodes: int,
         ports: int,
         geometry: str = "production",
+        hurried: bool = False,
         **settings: int | bool | str,
     ) -> None:
         super().__init__(folder, nodes=nodes, ports=ports, geometry=geometry)
+        self.constants = HURRIED if hurried else forked.NO_CONSTANTS
         self.edges: dict[int, forked.Started] = {}
         for index in range(nodes):
             (self.node(index) / SETTINGS_FILE).write_text(encode_settings(index, **settings))
@@ -85,6 +89,7 @@ class EdgeSite(Group):
         self.edges[index + self.count * number] = forked.start(
             ["start", "edge", "--node-folder", str(self.node(index)), "--number", str(number)],
             environment={**os.environ, "PYTHONPATH": str(REPO)},
+            constants=self.constants,
         )
 
     def stop_edge(self, index: int) -> tuple[int, str]:

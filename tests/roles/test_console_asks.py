@@ -3,6 +3,7 @@ and does not answer has `tigerchat_up` 0, and pages somebody. Who looks beside i
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,20 @@ from appliance.node.catalogue import ROLES
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.console.watch import Watch, sources_of
 from tests.patience import HUNG_S
-from tests.ports import FreePorts
+from tests.roles.replica_group import peer_ports
 from tests.roles.wired_site import process_kept, until
 
 NOT_ASKED = {"keeper"}  # it has no figures
 
 
 @pytest.fixture
-def folder(disk_folder: Path, free_ports: FreePorts) -> Path:
-    format_local(
-        disk_folder / "site", nodes=1, shards=1, ports=free_ports(1)[0], segments_max=16,
-        geometry="small", brief=True,
-    )  # fmt: skip
-    return disk_folder / "site" / "node-0"
+def folder(disk_folder: Path) -> Iterator[Path]:
+    with peer_ports(1) as ports:
+        format_local(
+            disk_folder / "site", nodes=1, shards=1, ports=ports, segments_max=16,
+            geometry="small", brief=True,
+        )  # fmt: skip
+        yield disk_folder / "site" / "node-0"
 
 
 CHOICES: tuple[dict[str, int | str], ...] = (

@@ -55,7 +55,7 @@ def ports(free_ports: FreePorts) -> Callable[[], int]:
 @pytest.fixture(scope="module")
 def site(folder: Path, ports: Callable[[], int]) -> Iterator[EdgeSite]:
     """Three nodes; tests leave them as they were."""
-    with EdgeSite(folder / "a", nodes=3, ports=ports(), **UNLIMITED) as made:
+    with EdgeSite(folder / "a", nodes=3, ports=ports(), hurried=True, **UNLIMITED) as made:
         made.start_all()
         yield made
 

@@ -35,7 +35,8 @@ def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
     BUILD.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
     with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
-        with EdgeSite(Path(name) / "a", nodes=3, ports=ports, geometry="small") as made:
+        folder = Path(name) / "a"
+        with EdgeSite(folder, nodes=3, ports=ports, geometry="small", hurried=True) as made:
             made.start_all()
             yield made
 

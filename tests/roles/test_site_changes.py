@@ -17,6 +17,7 @@ import pytest
 from appliance.base.signature import SEED_SIZE
 from appliance.commands.format import describe_another, format_node
 from appliance.commands.ship import Place
+from appliance.drivers.host import service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.federation_file import write_federation
@@ -39,11 +40,13 @@ from tests.roles.replica_group import peer_ports
 from tests.roles.wired_site import UNLIMITED, WiredSite, process_kept, until
 
 NEW = 2  # the node that joins two others
-BEATS = 2  # of a second each: in this time all know
+BEATS = 2  # in this time all know
+PERIOD_S = 0.5  # instead of a second: nothing here is about how often
 
 
 @pytest.fixture
 def site(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WiredSite]:
+    monkeypatch.setattr(service, "HEARTBEAT_S", PERIOD_S)
     with peer_ports(3) as ports, process_kept(monkeypatch):
         yield WiredSite(disk_folder, nodes=2, ports=ports, ship_target=SHIP_FOLDER, **UNLIMITED)
 

@@ -19,7 +19,8 @@ from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import ports_in_a_row
 
-STOPS = 20
+MOMENTS = 7  # hundredths of a second after which a role is stopped
+STOPS, STOPS_SOAK = MOMENTS, 20
 LEAP_S = 6.0  # every beat of a role comes more often than that
 LATER_TURNS = 50  # of the loop: what was left going and is due would be heard of in these
 
@@ -83,9 +84,11 @@ class Life:
         return code
 
 
+@pytest.mark.parametrize("stops", [STOPS, pytest.param(STOPS_SOAK, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("row", ROLES, ids=lambda row: row.name)
 def test_a_role_that_is_told_to_stop_leaves_nothing_going(
     row: RoleRow,
+    stops: int,
     node: NodeFolder,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -93,12 +96,12 @@ def test_a_role_that_is_told_to_stop_leaves_nothing_going(
 ) -> None:
     monkeypatch.chdir(node.path)
     monkeypatch.setattr(replica, "lock_replica", lambda folder, shard: 0)  # held by a life before
-    for number in range(STOPS):
+    for number in range(stops):
         monkeypatch.setattr(process, "_stop_calls", [])
         life = Life(row, node)
         monkeypatch.setattr(service, "notify", life.hear)
         with asyncio.Runner(loop_factory=Leaping) as runner:
-            code = runner.run(life.lead(process._stop_all, (seed + number) % 7 / 100))
+            code = runner.run(life.lead(process._stop_all, (seed + number) % MOMENTS / 100))
         assert (code, life.lost) == (0, []), f"stop {number}"
         said = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
         assert said == [], f"stop {number}"

@@ -20,7 +20,7 @@ from tests.roles.wired_site import UNLIMITED, WiredSite, process_kept, until
 
 
 @pytest.fixture
-def site(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WiredSite]:
+def site(disk_folder: Path, monkeypatch: pytest.MonkeyPatch, hurried: None) -> Iterator[WiredSite]:
     with peer_ports(4) as ports, process_kept(monkeypatch):
         yield WiredSite(disk_folder, nodes=2, ports=ports, **UNLIMITED)
 

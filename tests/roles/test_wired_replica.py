@@ -175,8 +175,8 @@ def lied(
     dropped: Callable[[ReplicaStatus], int],
     name: str = "suspicious",
 ) -> tuple[ReplicaStatus, list[Alarm]]:
-    """Status of replica 0 and alarms of its console, once what node 1 sent has been dropped, and a
-    second has passed."""
+    """Status of replica 0 and alarms of its console, once what node 1 sent has been dropped, and
+    the work of a second was done."""
     found: list[Alarm] = []
     last: list[ReplicaStatus] = []
 
@@ -206,6 +206,7 @@ def lied(
     return last[0], found
 
 
+@pytest.mark.usefixtures("hurried")
 def test_whose_frames_fail_checks_that_no_honest_peer_fails_is_an_alarm_of_the_console(
     make_site: MakeSite,
 ) -> None:
@@ -224,6 +225,7 @@ def test_whose_frames_fail_checks_that_no_honest_peer_fails_is_an_alarm_of_the_c
     assert alarm.text == "node-1: " + ", ".join(f"{kind} 1" for kind in sorted(kinds))
 
 
+@pytest.mark.usefixtures("hurried")
 def test_who_says_what_no_member_says_is_an_alarm_of_the_console(make_site: MakeSite) -> None:
     def send(liar: Liar) -> int:
         assert all(liar.link.send(liar.impossible_heartbeat()) for _ in range(3))
@@ -238,6 +240,7 @@ def test_who_says_what_no_member_says_is_an_alarm_of_the_console(make_site: Make
     assert alarm.text == "node-1: impossible_view 3"
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("version", "who"), [(0, "its program is too old"), (2, "the program here is too old")]
 )
