@@ -38,6 +38,12 @@ from tests.system.local_site import (
     wait_until,
 )
 
+# What farm and edges do each second, several times a second: nothing here is about how often.
+HURRIED = {
+    "appliance.roles.farm.role.LOOK_S": 0.2,
+    "appliance.drivers.host.service.HEARTBEAT_S": 0.3,
+}
+
 
 @pytest.fixture(scope="module")
 def site(
@@ -45,7 +51,8 @@ def site(
 ) -> Iterator[FederatedSite]:
     """Which also could share rooms."""
     folder = tmp_path_factory.mktemp("farm") / "run"
-    with FederatedSite(folder, ports_in_a_row(free_ports), "oslo", farm=True) as made:
+    ports = ports_in_a_row(free_ports)
+    with FederatedSite(folder, ports, "oslo", farm=True, constants=HURRIED) as made:
         assert isinstance(made, FederatedSite)
         yield made
 
