@@ -187,6 +187,7 @@ def lives_through(
             return all(found) and len(places) == 1
 
         wait_until(equal, WAIT_S, lambda: f"{[site.status(node) for node in nodes]}")
+        site.stop()
     ledger.close()
     log = (folder / "site.log").read_text(errors="replace")
     assert "Traceback" not in log and "HALT" not in log, log[-3000:]

@@ -242,6 +242,7 @@ def kill_and_judge(
         for status in statuses:
             assert status["log_seq"] > 0, "a shard without rooms proves nothing"
             marks.update(status["marks"])
+        site.stop()
     ledger.close()
     outages = sorted(killer.outages_s)
     print(

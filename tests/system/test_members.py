@@ -213,6 +213,7 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(
 
         wait_until(equal, CATCH_UP_S, lambda: f"{[site.status(n) for n in nodes]}")
         spoken.look([site.status(n) for n in range(NEW + 1)])
+        site.stop()
     ledger.close()
     log = (tmp_path / "site.log").read_text(errors="replace")
     assert "Traceback" not in log and "HALT" not in log, log[-3000:]

@@ -120,6 +120,8 @@ class Trial:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(30)
             self.ledger.close()
+        if kind is None:
+            self.site.stop()  # in good order: what is judged next has nothing in flight
 
     # --- while it runs
 

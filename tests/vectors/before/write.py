@@ -86,6 +86,7 @@ def main(into: Path) -> None:
             wait_until(lambda: shipped(site, last), SHIPPED_S, "all records shipped")
             wait_until(site.caught_up, SHIPPED_S, "replicas level")
             rooms = asyncio.run(bodies(site))
+            site.stop()
         verified = run("ship", "verify", "--local", str(folder), "--json")
         assert verified.returncode == 0, verified.stdout
         figures = {
