@@ -1,14 +1,22 @@
 """The objects of nodes that are linked by mutual TLS: cut off, healed, re-hung, refused."""
 
+import asyncio
 import errno
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from appliance.base.errors import ConfigurationError
+from appliance.base.limits import MIB
 from appliance.cores.console.model import told
 from appliance.cores.console.objects import objects_in
+from appliance.cores.metadata import register
+from appliance.cores.metadata.replica import Replica
+from appliance.cores.metadata.store import Batch
+from appliance.cores.metadata.terms import Term
 from appliance.drivers.host import service
 from appliance.drivers.host.node_folder import KnownNode
 from appliance.formats.object_source import (
@@ -17,12 +25,16 @@ from appliance.formats.object_source import (
     is_of_site,
     source_of,
 )
+from appliance.formats.rdx.stamps import bare
 from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.metadata import MetadataStatus
 from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import Watch
+from appliance.roles.metadata.object_store import ObjectStore
 from appliance.roles.metadata.role import LIFE_FILE, life_of
+from appliance.roles.metadata.service import Service
+from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.roles.objects_site import Running, lose_store, run, site_of, two_sites
 
@@ -48,6 +60,59 @@ def test_what_its_links_meet_is_not_the_end_of_a_role_that_serves(
         assert (await site.ask(0, do="room", room="lobby"))["room"] == "lobby"
         assert site.roles[0]._beat.told().weather >= 2
         await site.stop(0)
+
+    run(story())
+
+
+def test_what_comes_while_a_batch_is_written_is_the_next_batch(tmp_path: Path) -> None:
+    """So edits that come faster than they can be taken share their transactions: the more of them
+    come, the fewer pages of the store are written for each."""
+    edits, goes_on, written = 8_000, threading.Event(), list[int]()
+
+    async def story() -> None:
+        one, two = (
+            Service(ObjectStore(tmp_path / name, 64 * MIB), source=source, name=name)
+            for name, source in (("one", 0xA), ("two", 0xB))
+        )
+
+        def slow(batch: Batch, write: Callable[[Batch], None] = two.store.write) -> None:
+            written.append(len(batch))
+            goes_on.wait(HUNG_S)
+            write(batch)
+
+        def edit(replica: Replica, count: int = 1) -> int:
+            """Bytes of packets of `count` edits of our own."""
+            for _ in range(count):
+                text = b"text %d" % replica.last.sequence
+                delta = register.delta(replica.table.state(of.with_field(1), "S") or b"", text)
+                replica.edit(of, [(1, "S", delta)])
+            return sum(map(len, replica.outbox))
+
+        async def until(holds: Callable[[], bool]) -> None:
+            async with asyncio.timeout(HUNG_S):
+                while not holds():  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+
+        one.start()
+        two.start()
+        term = [Term(1, "S", "text")]
+        made = await one.ask(lambda replica: replica.create_class(term))
+        of = await one.ask(lambda replica: replica.create_object(made, [("S", bare(0, 0, b""))]))
+        two.connect("127.0.0.1", await one.listen("127.0.0.1", 0))
+        vectors = one.replica.table.vector, two.replica.table.vector
+        await until(lambda: vectors[0] == vectors[1] and not two.replica.table.changed)
+        two.store.write = slow  # type: ignore[method-assign]
+        await one.ask(edit)
+        await until(lambda: len(written) == 1)
+        size = await one.ask(lambda replica: edit(replica, edits))
+        (codec,) = two.codecs
+        await until(lambda: codec._held >= size)  # all of it is here
+        goes_on.set()
+        await until(lambda: vectors[0] == vectors[1] and not two.replica.table.changed)
+        assert len(written) == 2
+        assert two.counters["applied"] >= edits + 1
+        await two.close()
+        await one.close()
 
     run(story())
 

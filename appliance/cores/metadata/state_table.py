@@ -196,10 +196,10 @@ class StateTable:
         """What was touched, into the index."""
         pending = self.pending
         numbers, size = self._newest, PROGRESS_SIZE
-        entered = {key: numbers[key].to_bytes(size, "big") for key in sorted(numbers)}
+        entered = {key: number.to_bytes(size, "big") for key, number in numbers.items()}
         present = dict(self.store.get_all(sorted(self._doubtful)))
         if self._has_earlier:
-            places = [EARLIER_NEWEST + key[1:] for key in entered if key not in present]
+            places = [EARLIER_NEWEST + key[1:] for key in sorted(entered) if key not in present]
             for place, old in self.store.get_all(places).items():
                 pending[place] = None
                 pending[DATA + place[1:]] = present[DATA + place[1:]] = old
@@ -208,9 +208,8 @@ class StateTable:
                 del entered[newest]
         pending.update(entered)
         # in the order in which packets came: nearly that of the keys
-        for newest in numbers:
-            if newest in entered:
-                pending[change_of(newest, entered[newest])] = b""
+        for newest, number in entered.items():
+            pending[change_of(newest, number)] = b""
         numbers.clear()
         self._doubtful.clear()
         if entered:
