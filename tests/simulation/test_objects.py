@@ -26,7 +26,7 @@ from appliance.simulation.objects.world import Outcome, World
 
 FIXED, FRESH = 270, 12
 PARTS = 10
-HERE = 2  # of them in a normal run, all of them in a soak
+HERE = 1  # of them in a normal run, all of them in a soak
 SEEDS_PER_PLANT_MAX = 150
 
 

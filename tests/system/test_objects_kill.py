@@ -15,7 +15,7 @@ from tests.ports import FreePorts
 from tests.system.local_site import LocalSite, ports_in_a_row
 from tests.system.object_client import ObjectClient, ask_objects, until
 
-KILLS, KILLS_IN_SOAK = 6, 20
+KILLS, KILLS_IN_SOAK = 3, 20
 KILLED = 1  # node that dials one and is dialled by one
 EDITORS = 4  # requests on their way at a time
 ALIVE_S_MAX = 0.3  # from the first acknowledgement of a life to its end

@@ -121,5 +121,5 @@ def wait_for(true: Callable[[], bool], what: str, seconds: float = HUNG_S) -> fl
     begun = time.monotonic()
     while not true():
         assert time.monotonic() - begun < seconds, f"waited {seconds} s for {what}"
-        time.sleep(0.05)
+        time.sleep(0.02)
     return time.monotonic() - begun

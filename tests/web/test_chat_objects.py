@@ -9,10 +9,11 @@ from playwright.sync_api import Browser, Locator
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from tests.png_file import png_of
+from tests.roles.objects_site import answer_of
 from tests.web.conftest import Chromium
 from tests.web.site import LiveSite, run, wait_for
 from tests.web.test_chat_page import Windows, room_name
-from tests.web.window import SIZE, Window, expect, without_webtransport
+from tests.web.window import SIZE, Window, expect
 
 TOPIC = "Who brings <b>what</b> on Thursday"
 DESCRIPTION = "What belongs here:\n<i>all</i> of https://tiger.example/rules"
@@ -40,6 +41,15 @@ def describe(window: Window, text: str) -> None:
 
 def topic(window: Window) -> Locator:
     return window.page.locator(".title .topic span")
+
+
+def topic_on(site: LiveSite, node: int, room: str) -> str | None:
+    """As the node's own objects have it; None: they are about to start."""
+    sockets = site.folder / f"node-{node}" / SOCKETS_FOLDER
+    try:
+        return answer_of(sockets, site.site.cluster, {"do": "room", "room": room})["topic"]
+    except (OSError, ValueError):
+        return None
 
 
 def message(window: Window, text: str) -> Locator:
@@ -123,10 +133,11 @@ def both(at: Kept, what: str, other: str = "bob") -> tuple[Window, Window, str]:
 
 
 def test_names_people_and_who_types_appear_in_the_other_window(
-    nobody_else: None, window: Windows
+    nobody_else: None, kept: Kept, window: Windows
 ) -> None:
     # "builder": what is told of people stays
-    alice, bob, _ = both(lambda user, node: window(user, node=node), "people", other="builder")
+    by_name = {"alice": kept, "builder": lambda user, node: window(user, node=node)}
+    alice, bob, _ = both(lambda user, node: by_name[user](user, node), "people", other="builder")
     bob.write("an answer")
     alice.wait_text("an answer")
     for each in (alice, bob):
@@ -311,53 +322,11 @@ def test_what_was_read_in_one_window_is_read_in_the_others_of_that_user(
     apart(alice, fresh)
 
 
-def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
-    window: Windows, site: LiveSite
-) -> None:
-    room = room_name("alone")
-    by_socket = {"prepare": without_webtransport}  # which can be seen
-    alice, bob = window("alice", node=0, **by_socket), window("bob", node=0, **by_socket)
-    alice.create(room)
-    bob.create(room)
-    alice.write("before")
-    bob.wait_text("before")
-    own = site.chat_url(0).replace("https", "wss") + "v1"
-    returned: dict[Window, list[str]] = {alice: [], bob: []}
-    for each, urls in returned.items():
-        each.page.on("websocket", lambda socket, urls=urls: urls.append(socket.url))
-    site.kill(1)
-    site.kill(2)
-    alice.write("waits")
-    alice.wait_text("waits", "pending")
-    sockets = site.folder / "node-0" / SOCKETS_FOLDER
-    wait_for(
-        lambda: (ask_status(sockets, cluster=site.site.cluster, shard=0, kind="edge") or {}).get(
-            "health"
-        ),
-        "the node to notice that it is alone",
-    )
-    for each in (alice, bob):
-        # A page leaves a node that is cut off, and comes back when it finds no other.
-        wait_for(lambda each=each: each.page.wait_for_timeout(50) or own in returned[each], "it")
-        each.wait_live()
-    set_topic(alice, "Alone")
-    expect(topic(bob)).to_have_text("Alone")
-    expect(topic(alice)).to_have_text("Alone")
-    react(bob, "before", "Thanks")
-    expect(message(alice, "before").locator(".reaction")).to_have_attribute(
-        "aria-label", "Thanks: 1 person: bob"
-    )
-    assert "waits" in alice.texts("pending") and "waits" not in bob.texts()
-    site.start(1, 2)
-    alice.wait_text("waits", "acknowledged")
-    bob.wait_text("waits")
-    carol = window("carol", node=2)
-    carol.open(room)
-    expect(topic(carol)).to_have_text("Alone")
-
-
 def test_nothing_of_it_is_too_wide_for_a_telephone(kept: Kept) -> None:
-    alice, _, _ = both(kept, "narrow")
+    alice = kept("alice", 0)
+    alice.create(room_name("narrow"))
+    alice.write("first of all")
+    alice.wait_text("first of all", "acknowledged")
     set_topic(alice, "A topic that is far too long for the width of a telephone " * 3)
     act(alice, "first of all", "Pin this message")
     alice.page.set_viewport_size({"width": 360, "height": 640})
@@ -382,3 +351,51 @@ def test_nothing_of_it_is_too_wide_for_a_telephone(kept: Kept) -> None:
 def inside(window: Window, what: str) -> None:
     box = window.page.locator(what).bounding_box()
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 360, box
+
+
+NOTE_LINK = """() => {
+  window.links = [];
+  const shown = document.querySelector('.connection');
+  new MutationObserver(() => links.push(shown.dataset.link))
+    .observe(shown, { attributeFilter: ['data-link'] });
+}"""
+
+
+def test_without_a_quorum_topic_and_reactions_go_on_and_messages_wait(
+    kept: Kept, window: Windows, site: LiveSite
+) -> None:
+    room = room_name("alone")
+    alice, bob = kept("alice", 0), window("bob", node=0)
+    alice.create(room)
+    bob.create(room)
+    alice.write("before")
+    bob.wait_text("before")
+    for each in (alice, bob):
+        each.page.evaluate(NOTE_LINK)
+    site.kill(1)
+    site.kill(2)
+    alice.write("waits")
+    alice.wait_text("waits", "pending")
+    sockets = site.folder / "node-0" / SOCKETS_FOLDER
+    wait_for(
+        lambda: (ask_status(sockets, cluster=site.site.cluster, shard=0, kind="edge") or {}).get(
+            "health"
+        ),
+        "the node to notice that it is alone",
+    )
+    for each in (alice, bob):
+        # A page leaves a node that is cut off, and comes back when it finds no other.
+        wait_for(lambda each=each: "waiting" in each.page.evaluate("links"), "it to leave")
+        each.wait_live()
+    set_topic(alice, "Alone")
+    expect(topic(bob)).to_have_text("Alone")
+    expect(topic(alice)).to_have_text("Alone")
+    react(bob, "before", "Thanks")
+    expect(message(alice, "before").locator(".reaction")).to_have_attribute(
+        "aria-label", "Thanks: 1 person: bob"
+    )
+    assert "waits" in alice.texts("pending") and "waits" not in bob.texts()
+    site.start(1, 2)
+    alice.wait_text("waits", "acknowledged")
+    bob.wait_text("waits")
+    wait_for(lambda: topic_on(site, 2, room) == "Alone", "it on a node that was away")

@@ -11,8 +11,10 @@ from playwright.sync_api import expect as expect_once
 from tests.patience import HUNG_S
 from tests.web.site import LiveSite, wait_for
 
-# Playwright looks each half second at what it waits long for, and five times as often at this.
-ROUND_MS = 2_000.0
+# Playwright looks at once and when the time is over, in between ever more rarely: each half second
+# at what it waits long for. So rounds begin briefly; a machine for which they are too brief to look
+# even once has longer ones soon.
+ROUND_MS, ROUND_MS_MAX = 50.0, 2_000.0
 SIZE: ViewportSize = {"width": 1000, "height": 700}
 
 
@@ -31,13 +33,14 @@ class Expected:
         holds = getattr(self._expected, name)
 
         def wait(*arguments: Any, **options: Any) -> None:
-            deadline = time.monotonic() + HUNG_S
+            deadline, round_ms = time.monotonic() + HUNG_S, ROUND_MS
             while True:
                 try:
-                    return holds(*arguments, **options, timeout=ROUND_MS)
+                    return holds(*arguments, **options, timeout=round_ms)
                 except AssertionError:
                     if time.monotonic() > deadline:
                         raise
+                    round_ms = min(1.5 * round_ms, ROUND_MS_MAX)
 
         return wait
 

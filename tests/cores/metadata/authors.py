@@ -4,6 +4,7 @@ An author never gives one revision to two values, which is what the merges rely 
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -34,19 +35,24 @@ class Step:
     number: int
 
 
-@st.composite
-def steps(draw: st.DrawFn, letter: str) -> Step:
-    author = draw(st.integers(0, AUTHORS - 1))
-    hears = draw(st.none() | st.integers(0, AUTHORS - 1))
-    kinds = letter if letter in NATIVE else "IST"
-    count = 2 if letter == "M" else 1
-    values = []
-    for kind in draw(st.lists(st.sampled_from(kinds), min_size=count, max_size=count)):
-        native = st.integers(0, 3) if kind == "I" and letter in "EM" else NATIVE[kind]
-        if kind == "S" and letter in "EM":
-            native = st.sampled_from(["x", "y"])
-        values.append((kind, encode_value(kind, draw(native))))
-    return Step(author, hears, tuple(values), draw(st.integers(0, 5)))
+def steps(letter: str) -> st.SearchStrategy[Step]:
+    """One step; only what a write of this letter asks for is drawn, which takes most of the time
+    of whoever draws many."""
+    authors, numbers = st.sampled_from(range(AUTHORS)), st.sampled_from(range(6))
+    hears = st.sampled_from([None] * AUTHORS + [*range(AUTHORS)])
+    if letter in NATIVE:
+        values, numbers = st.tuples(value(letter, NATIVE[letter])), st.just(0)
+    elif letter in "EM":
+        few = {"I": st.integers(0, 3), "S": st.sampled_from("xy"), "T": NATIVE["T"]}
+        one = st.one_of([value(kind, native) for kind, native in few.items()])
+        values = st.tuples(one, one) if letter == "M" else st.tuples(one)
+    else:
+        values = st.just((("I", b""),))
+    return st.builds(Step, authors, hears, values, numbers)
+
+
+def value(kind: str, native: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, bytes]]:
+    return native.map(lambda one: (kind, encode_value(kind, one)))
 
 
 def write(letter: str, state: bytes | None, step: Step, source: int) -> bytes:
@@ -94,9 +100,12 @@ class Authors:
             self.states[step.author] = merge(self.letter, self.states[step.author], made)
 
 
-@st.composite
-def histories(draw: st.DrawFn, letter: str) -> Authors:
+def histories(letter: str) -> st.SearchStrategy[Authors]:
+    return st.lists(steps(letter), max_size=14).map(lambda taken: after(letter, taken))
+
+
+def after(letter: str, taken: list[Step]) -> Authors:
     authors = Authors(letter)
-    for step in draw(st.lists(steps(letter), max_size=14)):
+    for step in taken:
         authors.take(step)
     return authors

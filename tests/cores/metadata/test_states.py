@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from appliance.base.errors import EditRefused, PacketRefused
 from appliance.base.limits import FIELD_SIZE_MAX, REVISION_MAX
 from appliance.cores.metadata import counter, map, register, set, terms
-from appliance.cores.metadata.states import empty, in_diff, merge, sourced
+from appliance.cores.metadata.states import SORTED, empty, in_diff, merge, sourced
 from appliance.formats.rdx.check import check_state
 from appliance.formats.rdx.stamps import bare, counts, element, elements, runs, split_bare
 from appliance.formats.rdx.text import count_of, state_text, two_way_count_of
@@ -136,48 +136,44 @@ def all_of(letter: str, states: list[bytes]) -> bytes | None:
 
 
 @pytest.mark.parametrize("letter", LETTERS)
-def test_merges_commute_associate_and_take_nothing_twice(letter: str) -> None:
-    @given(histories(letter))
+def test_states_and_deltas_of_authors_merge_by_the_laws(letter: str) -> None:
+    """All laws of one history: to draw it takes longer than to ask any of them."""
+
+    @given(histories(letter), st.integers(0, 1 << 32))
     @examples(25)
-    def holds(authors: Authors) -> None:
+    def holds(authors: Authors, number: int) -> None:
         states = [state for state in authors.states if state is not None]
-        for state in states:
-            check_state(letter, state)
-            assert merge(letter, state, state) == state
-        for a, b in itertools.permutations(states, 2):
-            assert merge(letter, a, b) == merge(letter, b, a)
-        if len(states) == 3:
-            a, b, c = states
-            left = merge(letter, merge(letter, a, b), c)
-            assert left == merge(letter, a, merge(letter, b, c)) == all_of(letter, [c, a, b])
+        merges_commute_associate_and_take_nothing_twice(letter, states)
+        deltas_in_any_order_and_number_make_the_state(authors, random.Random(number))
+        if letter in SORTED:
+            states_are_sorted_and_hold_no_key_twice(letter, states)
 
     holds()
 
 
-@pytest.mark.parametrize("letter", LETTERS)
-def test_deltas_in_any_order_and_number_make_the_state(letter: str) -> None:
-    @given(histories(letter), st.randoms(use_true_random=False))
-    @examples(25)
-    def holds(authors: Authors, chance: random.Random) -> None:  # type: ignore[no-untyped-def]
-        whole = all_of(letter, [state for state in authors.states if state is not None])
-        again = authors.deltas * 2
-        chance.shuffle(again)
-        assert all_of(letter, again) == whole
+def merges_commute_associate_and_take_nothing_twice(letter: str, states: list[bytes]) -> None:
+    for state in states:
+        check_state(letter, state)
+        assert merge(letter, state, state) == state
+    for a, b in itertools.permutations(states, 2):
+        assert merge(letter, a, b) == merge(letter, b, a)
+    if len(states) == 3:
+        a, b, c = states
+        left = merge(letter, merge(letter, a, b), c)
+        assert left == merge(letter, a, merge(letter, b, c)) == all_of(letter, [c, a, b])
 
-    holds()
+
+def deltas_in_any_order_and_number_make_the_state(authors: Authors, chance: random.Random) -> None:
+    whole = all_of(authors.letter, [state for state in authors.states if state is not None])
+    again = authors.deltas * 2
+    chance.shuffle(again)
+    assert all_of(authors.letter, again) == whole
 
 
-@pytest.mark.parametrize("letter", "NZEMCV")
-def test_states_are_sorted_and_hold_no_key_twice(letter: str) -> None:
-    @given(histories(letter))
-    @examples(20)
-    def holds(authors: Authors) -> None:
-        for state in authors.states:
-            if state:
-                keys = keys_of(letter, state)
-                assert all(a < b for a, b in itertools.pairwise(keys))
-
-    holds()
+def states_are_sorted_and_hold_no_key_twice(letter: str, states: list[bytes]) -> None:
+    for state in states:
+        keys = keys_of(letter, state)
+        assert all(a < b for a, b in itertools.pairwise(keys))
 
 
 def keys_of(letter: str, state: bytes) -> list[Any]:
