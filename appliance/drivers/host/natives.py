@@ -170,9 +170,12 @@ NATIVES: dict[str, Callable[[], str]] = {
 }
 
 
-def run_each() -> list[tuple[str, bool, str]]:
-    """(name, whether it works, what it said or why not) of each native part."""
-    results = []
+Result = tuple[str, bool, str]  # name, whether it works, what it said or why not
+
+
+def run_each() -> list[Result]:
+    """How each native part works."""
+    results: list[Result] = []
     for name, trial in NATIVES.items():
         try:
             results.append((name, True, trial()))
