@@ -104,6 +104,7 @@ HDFS_FILES = (
 FROZEN_GROUP = "frozen"
 FROZEN_FILES = (
     "tests/packaging/test_booted.py",
+    "tests/packaging/test_by_the_book.py",
     "tests/packaging/test_executable.py",
     "tests/packaging/test_executable_sites.py",
     "tests/packaging/test_image_boots.py",

@@ -16,6 +16,7 @@ from appliance.base.signature import SEED_SIZE
 from appliance.cores.federation.parameters import Parameters
 from appliance.drivers.host.federation_file import read_federation, write_federation
 from appliance.drivers.host.node_folder import FEDERATION_FILE, NodeFolder, read_node
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.host.stdio import standard_streams
 from appliance.drivers.network.handlers import Handlers
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
@@ -70,6 +71,7 @@ def nodes_of(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
     if local is not None and node_folder is not None:
         raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
+        work_as_owner(node_folder)
         return [read_node(node_folder.absolute())]
     return operated.nodes_of((local or Path(LOCAL_DEFAULT)).absolute())
 

@@ -35,6 +35,7 @@ from appliance.drivers.host.node_folder import (
     read_node,
     volume_name,
 )
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
 from appliance.formats.configuration import read_toml
@@ -187,6 +188,7 @@ def command(
                 brief=brief,
             )
         elif node_folder is not None:
+            work_as_owner(node_folder)
             format_node_folder(
                 node_folder,
                 geometry,

@@ -8,6 +8,7 @@ import click
 
 from appliance.base.limits import REPLICAS_MAX, SEGMENTS_MAX_DEFAULT
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.network.joining import Gathering
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
@@ -58,6 +59,7 @@ def command(
     machine (--nodes 1) waits for nobody.
     """
     refuse_two(nodes, is_accepted=accept_two_replicas)
+    work_as_owner(node_folder)
     folder = node_folder.absolute()
     founding.refuse_known(folder)
     founding.check_devices(devices, geometry, segments_max, erase)

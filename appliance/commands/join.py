@@ -12,6 +12,7 @@ import click
 from appliance.base.errors import ConfigurationError
 from appliance.drivers.host.durable_file import sync_folder
 from appliance.drivers.host.node_folder import FORMATTED_FILE, JOINING_FILE, read_node
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.host.process import die_with_parent
 from appliance.drivers.network.joining import ask_to_join
 from appliance.drivers.nvme.volume import GEOMETRIES
@@ -56,6 +57,7 @@ def command(
     A code that was used, was changed or has expired is refused, and nothing is changed here. What
     was begun and cut off goes on without a code.
     """
+    work_as_owner(node_folder)
     folder = node_folder.absolute()
     if not founding.is_joining(folder):
         founding.refuse_known(folder)

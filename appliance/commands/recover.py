@@ -25,6 +25,7 @@ from appliance.drivers.host.node_folder import (
     make_sockets_folder,
     read_node,
 )
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.host.process import die_with_parent
 from appliance.drivers.nvme.volume import GEOMETRIES, file_in
 from appliance.formats.envelope import OPERATION_NOOP
@@ -95,6 +96,7 @@ def command(
     brief: bool,
 ) -> None:
     """Make the lost volumes of a node anew and bring them up to date."""
+    work_as_owner(node_folder)
     folder = node_folder.absolute()
     node = read_node(folder)
     if moved:

@@ -15,6 +15,7 @@ from appliance.cores.rooms.keeping import DAY_US, Kept, keep
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.network.ask import status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.settings import SHIP_OFF
@@ -64,6 +65,8 @@ def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool)
     What is older is dropped a segment of 10,000 messages at a time, once it is shipped, or at once
     where shipping is off. It cannot be brought back except from what was shipped.
     """
+    if node_folder is not None:
+        work_as_owner(node_folder)
     folder, nodes = _places(local, node_folder)
     wanted = _parse(days)
     for line in _shown(nodes, wanted):

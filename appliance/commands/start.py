@@ -15,6 +15,7 @@ import click
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
 from appliance.drivers.host.node_folder import open_node
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.host.process import die_with_parent
 from appliance.node.catalogue import ROLES, RoleRow
 
@@ -86,6 +87,7 @@ def command(
     assert node_folder is not None
     from appliance.node.start import NodeStart
 
+    work_as_owner(node_folder)
     start = NodeStart(
         node_folder.absolute(), quiet=quiet, pinned=not unpinned, strict=strict, profile=profile
     )

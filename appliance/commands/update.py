@@ -24,6 +24,7 @@ from appliance.base.limits import MIB
 from appliance.base.printable import json_line
 from appliance.base.signature import SigningKey
 from appliance.drivers.host.node_folder import FORMATTED_FILE, read_seed
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.host.slots import PROGRAM, TRIES, SlotFolder
 from appliance.formats.update_bundle import Manifest, encode_head
 from appliance.formats.volume_level import VOLUME_LEVEL
@@ -103,6 +104,7 @@ def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 @_slots
 def begin_with(tree: Path, key: str, counter: int, slots: Path) -> None:
     """Make the slots of this machine: a copy of TREE runs, updates go beside it."""
+    work_as_owner(slots)
     try:
         SlotFolder.make(slots, tree, VERSION, counter, key)
     except ValueError as error:
@@ -136,6 +138,7 @@ def stage(
     not take what lies in the node's folder, or behind which there is no way back, is refused, and
     nothing is changed.
     """
+    work_as_owner(slots)
     is_there = (node_folder / FORMATTED_FILE).exists()
     named = ctx.get_parameter_source("node_folder") is not ParameterSource.DEFAULT
     if named and not is_there:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
@@ -26,6 +27,9 @@ from appliance import VERSION  # noqa: E402
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 PROGRAM = "usr/lib/tigerchat"
+# How the package and the tar file are packed.
+PACKED: tuple[Sequence[str], int] = (("-Zxz", "-z1"), 6)
+UNPACKED: tuple[Sequence[str], int] = (("-Znone",), 0)
 GLIBC_MIN = "2.35"  # of what was frozen on Debian 12
 
 CONTROL = """\
@@ -64,16 +68,24 @@ if [ -d /run/systemd/system ]; then
         tigerchat-disks.timer 2>/dev/null || true
 fi
 """
+# What was enabled of units that are gone would be said to lack them for ever.
+DISABLE = """\
+if [ -d /etc/systemd/system ]; then
+    find /etc/systemd/system -type l -lname '*/systemd/system/tigerchat*' -delete
+    find /etc/systemd/system -type d -name 'tigerchat*.wants' -empty -delete
+fi
+"""
 KEPT = "# /var/lib/tigerchat stays: messages and keys are the operator's to delete.\n"
 SCRIPTS = {
     "postinst": USER + RELOAD,
-    "prerm": 'if [ "$1" = remove ]; then\n' + STOP + "fi\n",
+    "prerm": 'if [ "$1" = remove ]; then\n' + STOP + DISABLE + "fi\n",
     "postrm": KEPT + RELOAD,
 }
 REMOVE = (
     "#!/bin/sh\n# Takes away what the tar file has brought.\nset -e\n"
     + KEPT
     + STOP
+    + DISABLE
     + "cd /\nxargs -d '\\n' rm -f <usr/lib/tigerchat/files\n"
     + "rm -f usr/lib/tigerchat/files usr/lib/tigerchat/remove\n"
     + "find usr/lib/tigerchat usr/share/doc/tigerchat -depth -type d -empty -delete\n"
@@ -104,8 +116,8 @@ def lay_out(onedir: Path, root: Path) -> None:
             path.chmod(0o755 if executable else 0o644)
 
 
-def make_package(root: Path, path: Path, architecture: str) -> None:
-    """The Debian package of the files below `root`, by dpkg-deb."""
+def make_package(root: Path, path: Path, architecture: str, packed: Sequence[str]) -> None:
+    """The Debian package of the files below `root`, by dpkg-deb, which is told how to pack them."""
     size = sum(file.lstat().st_size for file in root.rglob("*") if file.is_file())
     about = root / "DEBIAN"
     about.mkdir()
@@ -117,13 +129,13 @@ def make_package(root: Path, path: Path, architecture: str) -> None:
     for name, script in SCRIPTS.items():
         (about / name).write_text(SHEBANG + script)
         (about / name).chmod(0o755)
-    words = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", str(root), str(path)]
+    words = ["dpkg-deb", "--root-owner-group", *packed, "--build", str(root), str(path)]
     epoch = {"SOURCE_DATE_EPOCH": str(commit_time())}
     subprocess.run(words, check=True, env={**os.environ, **epoch}, stdout=subprocess.DEVNULL)
     shutil.rmtree(about)
 
 
-def make_tar(root: Path, path: Path) -> None:
+def make_tar(root: Path, path: Path, level: int) -> None:
     """The tar file of the same, with a list of what it brings and the script that removes it."""
     files = [file for file in root.rglob("*") if file.is_symlink() or file.is_file()]
     names = sorted(str(file.relative_to(root)) for file in files)
@@ -140,7 +152,7 @@ def make_tar(root: Path, path: Path) -> None:
 
     with (
         path.open("wb") as raw,
-        gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=when) as packed,
+        gzip.GzipFile("", "wb", compresslevel=level, fileobj=raw, mtime=when) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         for name in [*names, f"{PROGRAM}/files", f"{PROGRAM}/remove"]:
@@ -158,7 +170,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--dist", type=Path, default=TOP / "dist", help="with tigerchat/ in it")
     parser.add_argument("--out", type=Path, help="default: the same folder")
+    parser.add_argument("--unpacked", action="store_true", help="For trials: at once, and large.")
     asked = parser.parse_args()
+    packed, level = UNPACKED if asked.unpacked else PACKED
     out = asked.out or asked.dist
     out.mkdir(parents=True, exist_ok=True)
     machine = platform.machine()
@@ -168,9 +182,9 @@ def main() -> int:
         root.mkdir(mode=0o755)
         lay_out(asked.dist / "tigerchat", root)
         package = out / f"tigerchat_{VERSION}_{architecture}.deb"
-        make_package(root, package, architecture)
+        make_package(root, package, architecture, packed)
         archive = out / f"tigerchat-{VERSION}-{machine}.tar.gz"
-        make_tar(root, archive)
+        make_tar(root, archive, level)
     for made in (package, archive):
         print(f"packages: {made}, {made.stat().st_size / 1e6:.1f} MB", flush=True)
     return 0

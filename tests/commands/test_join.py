@@ -15,6 +15,7 @@ import pytest
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MIB
+from appliance.drivers.chat.access import local_access
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
     JOINING_FILE,
@@ -30,6 +31,7 @@ from appliance.drivers.nvme.volume import read_facts
 from appliance.formats.join_code import JoinCode, encode_join_code, parse_join_code
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.node import founding, inviting
+from appliance.node.new_node import CLIENT_PORT, PORTS_DEFAULT
 from tests.loop_device import loop_device
 from tests.patience import HUNG_S, within
 from tests.ports import FreePorts
@@ -97,6 +99,9 @@ def test_a_site_of_one_machine_waits_for_nobody_and_lies_on_a_device(tmp_path: P
         node = read_node(tmp_path / "m")
         assert (node.path / FORMATTED_FILE).exists() and device_of(node.volume(0)) == device
         assert [len(shard.members) for shard in node.site.shards] == [1]
+        access = local_access(tmp_path / "m", "alice")
+        assert [endpoint.port for endpoint in access.endpoints] == [PORTS_DEFAULT + CLIENT_PORT]
+        assert access.token().count(".") == 2, "it keeps the issuer of tokens"
 
 
 class Site:

@@ -23,16 +23,5 @@ printf "of the machine's store" >"$root/etc/credstore/ship.token"
 chmod 600 "$root/etc/credstore/ship.token"
 systemd-sysusers --root="$root" tigerchat.conf 2>"$folder/sysusers"
 chown -R "$(awk -F: '$1 == "tigerchat" { print $3 ":" $4 }' "$root/etc/passwd")" "$node"
-# A cgroup of its own in each hierarchy: containers must not share one.
-for group in /sys/fs/cgroup /sys/fs/cgroup/*/; do
-    if [ -w "$group/cgroup.procs" ]; then
-        mkdir -p "$group/$name"
-        echo $$ >"$group/$name/cgroup.procs" || true
-    fi
-done
-mkdir -p /run/systemd/nspawn
-mount -t tmpfs tmpfs /run/systemd/nspawn
-exec systemd-nspawn --quiet --directory="$root" --machine="$name" --boot --register=no --keep-unit \
-    --link-journal=no --capability=CAP_IPC_LOCK,CAP_SYS_NICE,CAP_SYS_RESOURCE \
-    --bind-ro="$executable:/usr/lib/tigerchat" --bind="$node:/var/lib/tigerchat/node" \
-    --resolv-conf=off --timezone=off systemd.log_target=journal </dev/null
+exec sh "$(dirname "$0")/container.sh" "$name" "$root" \
+    --bind-ro="$executable:/usr/lib/tigerchat" --bind="$node:/var/lib/tigerchat/node"

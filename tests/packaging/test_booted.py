@@ -1,9 +1,7 @@
 """Three machines, each booted with a systemd of its own, run the frozen executable under its units:
 two by the supervisor, one role by role."""
 
-import contextlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.supervisor import STUCK_S_MAX
 from tests.packaging import frozen
+from tests.packaging.container import Container, remove_groups
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import TOP, ports_in_a_row, run, wait_until, words_of
@@ -50,32 +49,17 @@ class Machines:
         self.site = load_site(self.site_folder / SITE_FILE)
         booted = TOP / ".base" / "booted.tar"
         subprocess.run(["tar", "-xf", booted, "-C", self.tree], check=True)
-        self.containers: dict[int, subprocess.Popen[Any]] = {}
-
-    def name(self, node: int) -> str:
-        return f"tigerchat-{os.getpid()}-{node}"
+        self.containers: dict[int, Container] = {}
 
     def boot(self, node: int) -> None:
-        program = frozen.dist() / "tigerchat"
-        place = self.site_folder / f"node-{node}"
-        words = ["unshare", "--mount", "--propagation", "private", "sh", BOOT, self.name(node)]
-        words += [self.tree, self.folder / f"layer-{node}", program, place, TOP / "systemd"]
-        with (self.folder / f"console-{node}").open("ab") as out:
-            self.containers[node] = subprocess.Popen(
-                [*words, ENABLED[node]], stdout=out, stderr=out, stdin=subprocess.DEVNULL
-            )
-
-    def init(self, node: int) -> psutil.Process:
-        """The first process of a container: what happens to it happens to all."""
-        (first,) = psutil.Process(self.containers[node].pid).children()
-        return first
+        words = [self.tree, self.folder / f"layer-{node}", frozen.dist() / "tigerchat"]
+        words += [self.site_folder / f"node-{node}", TOP / "systemd"]
+        console = self.folder / f"console-{node}"
+        self.containers[node] = Container(str(node), BOOT, [*words, ENABLED[node]], console)
 
     def inside(self, node: int, *words: str) -> str:
         """What a command prints inside."""
-        enter = ["nsenter", "--target", str(self.init(node).pid), "--all"]
-        done = subprocess.run(
-            [*enter, *words], capture_output=True, text=True, check=False, timeout=HUNG_S
-        )
+        done = self.containers[node].inside(*words)
         return done.stdout + done.stderr
 
     def status(self, node: int, kind: str = "shard") -> dict[str, Any] | None:
@@ -98,36 +82,25 @@ class Machines:
             )
 
     def log(self, node: int) -> str:
-        printed = (self.folder / f"console-{node}").read_text(errors="replace")[-3000:]
-        with contextlib.suppress(ValueError, psutil.Error):
-            printed += self.inside(node, "journalctl", "--no-pager", "-n", "60")
-        return printed
+        return self.containers[node].log()
 
     def lose(self, node: int) -> None:
         """As if its plug were pulled."""
-        self.init(node).kill()
-        self.containers.pop(node).wait(HUNG_S)
+        self.containers.pop(node).lose()
 
     def replica(self, node: int) -> psutil.Process:
         """The process that runs the replica of a node."""
         (found,) = [
             process
-            for process in self.init(node).children(recursive=True)
+            for process in self.containers[node].init().children(recursive=True)
             if words_of(process)[1:3] == ["start", "replica"]
         ]
         return found
 
     def close(self) -> None:
-        for node in list(self.containers):
-            with contextlib.suppress(ValueError, psutil.Error):
-                self.init(node).kill()
-            self.containers[node].wait(HUNG_S)
-        for group in Path("/sys/fs/cgroup").glob("**/" + f"tigerchat-{os.getpid()}-[0-9]"):
-            for place in sorted(group.rglob("*/"), reverse=True):
-                with contextlib.suppress(OSError):
-                    place.rmdir()
-            with contextlib.suppress(OSError):
-                group.rmdir()
+        for container in self.containers.values():
+            container.lose()
+        remove_groups()
         shutil.rmtree(self.folder)
 
 
@@ -194,7 +167,7 @@ def test_the_journal_says_in_fields_whose_line_it_is(machines: Machines) -> None
 def test_a_credential_of_the_machine_reaches_the_node_and_nobody_else(machines: Machines) -> None:
     (supervisor,) = [
         process
-        for process in machines.init(0).children()
+        for process in machines.containers[0].init().children()
         if words_of(process)[1:3] == ["start", "--node-folder"]
     ]
     place = Path(supervisor.environ()["CREDENTIALS_DIRECTORY"]) / "ship.token"

@@ -1,9 +1,10 @@
 """Sites of the executable: their end, on a machine without Python, and what they promise too."""
 
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,7 @@ import pytest
 
 from tests import forked
 from tests.packaging import frozen
-from tests.packaging.bare import NAMESPACES
+from tests.packaging.bare import Bare, unpacked
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import TOP, wait_until
@@ -28,7 +29,36 @@ def onedir(dist: Path) -> Path:
     return dist / "tigerchat" / "tigerchat"
 
 
-@pytest.mark.parametrize("name", ["tigerchat/tigerchat", "tigerchat-onefile"])
+@contextmanager
+def unpacking(folder: Path, program: Path, words: list[str], sign: str) -> Iterator[psutil.Process]:
+    """A command that goes on, from when it has printed `sign` until it is killed with -9; meanwhile
+    another one by the same executable ends. None of its processes is left, nor what it unpacked
+    once the executable was started again."""
+    unpacked, log = folder / "unpacked", folder / "log"
+    unpacked.mkdir()
+    place = {**os.environ, "TMPDIR": str(unpacked)}
+    version = [program, "version"]
+    with log.open("w") as out:
+        started = subprocess.Popen([program, *words], stdout=out, stderr=out, cwd="/", env=place)
+    try:
+        wait_until(lambda: sign in log.read_text(), HUNG_S, log.read_text)
+        family = psutil.Process(started.pid).children(recursive=True)
+        yield psutil.Process(started.pid)
+        kept = list(unpacked.iterdir())
+        subprocess.run(version, check=True, capture_output=True, env=place)
+        assert list(unpacked.iterdir()) == kept, "what a running program uses stays"
+    finally:
+        started.kill()
+        started.wait(HUNG_S)
+    _, alive = psutil.wait_procs(family, HUNG_S)
+    assert not alive
+    subprocess.run(version, check=True, capture_output=True, env=place)
+    assert not list(unpacked.iterdir()), "the next start removes what the killed one unpacked"
+
+
+@pytest.mark.parametrize(
+    "name", ["tigerchat/tigerchat", pytest.param("tigerchat-onefile", marks=pytest.mark.soak)]
+)
 def test_kill_9_of_the_visible_process_leaves_none_behind(
     dist: Path, name: str, free_ports: FreePorts, tmp_path: Path
 ) -> None:
@@ -36,61 +66,41 @@ def test_kill_9_of_the_visible_process_leaves_none_behind(
     made = ["format", "--local", str(site), "--nodes", "1", "--ports", str(ports), "--brief"]
     assert forked.run(made).returncode == 0
     words = ["start", "--local", str(site), "--nodes", "1"]
-    unpacked = tmp_path / "unpacked"
-    unpacked.mkdir()
-    place = {**os.environ, "TMPDIR": str(unpacked)}
-    with (tmp_path / "log").open("w") as log:
-        started = subprocess.Popen(
-            [dist / name, *words], stdout=log, stderr=log, cwd="/", env=place
-        )  # fmt: skip
-    try:
-        wait_until(
-            lambda: "\nserving: 1 node," in (tmp_path / "log").read_text(),
-            HUNG_S,
-            (tmp_path / "log").read_text,
-        )
-        family = psutil.Process(started.pid).children(recursive=True)
-        assert len(family) >= 5
-        kept = list(unpacked.iterdir())
-        subprocess.run([dist / name, "version"], check=True, capture_output=True, env=place)
-        assert list(unpacked.iterdir()) == kept, "what a running program uses stays"
-    finally:
-        started.kill()
-        started.wait(HUNG_S)
-    _, alive = psutil.wait_procs(family, HUNG_S)
-    assert not alive
-    subprocess.run([dist / name, "version"], check=True, capture_output=True, env=place)
-    assert not list(unpacked.iterdir()), "the next start removes what the killed one unpacked"
+    with unpacking(tmp_path, dist / name, words, "\nserving: 1 node,") as visible:
+        assert len(visible.children(recursive=True)) >= 5
+
+
+def test_kill_9_of_what_unpacks_the_onefile_form_leaves_none_behind(
+    dist: Path, free_ports: FreePorts, tmp_path: Path
+) -> None:
+    """By a command that waits for others: what its own children do is the same in both forms."""
+    port, place = str(free_ports(100)[0]), str(tmp_path / "n")
+    words = ["found", "--node-folder", place, "--name", "a", "--host", "127.0.0.1", "--port", port]
+    with unpacking(tmp_path, dist / "tigerchat-onefile", words, "tigerchat join TC1-") as visible:
+        assert len(visible.children()) == 1
 
 
 # --- a bare machine -------------------------------------------------------------------------------
 
-ENTER = (
-    'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && root="$1" && shift '
-    '&& exec chroot "$root" "$@"'
-)
-
 
 @pytest.fixture
-def bare(onedir, tmp_path: Path) -> Path:
+def bare(onedir: Path, tmp_path: Path) -> Bare:
     """A Debian 12 with nothing but its base, and the executable."""
-    root = tmp_path / "bare"
-    root.mkdir()
-    tree = TOP / ".base" / "minbase.tar"
-    subprocess.run(["tar", "--extract", "--file", tree, "--directory", root], check=True)
-    assert not list((root / "usr/bin").glob("python3*"))
-    shutil.copytree(onedir.parent, root / "opt/tigerchat")
-    return root
+    (tmp_path / "srv").mkdir()
+    bound = {Path("/dev"): "/dev", onedir.parent: "/opt/tigerchat", tmp_path / "srv": "/srv"}
+    tree = unpacked(tmp_path / "tree")
+    assert not list((tree / "usr/bin").glob("python3*"))
+    return Bare(tree, tmp_path / "bare", bound)
 
 
-def inside(root: Path, *words: str) -> list[str]:
+def inside(bare: Bare, *words: str) -> list[str]:
     """The command that runs the executable in the bare system."""
-    return [*NAMESPACES, "sh", "-c", ENTER, "enter", str(root), "/opt/tigerchat/tigerchat", *words]
+    return bare.command("/opt/tigerchat/tigerchat", *words)
 
 
 @pytest.mark.root
 def test_a_site_runs_on_a_bare_debian_without_python(
-    bare: Path, free_ports: FreePorts, tmp_path: Path
+    bare: Bare, free_ports: FreePorts, tmp_path: Path
 ) -> None:
     ports, log = free_ports(100)[0], tmp_path / "log"
     words = ["start", "--local", "/srv/run", "--nodes", "1", "--ports", str(ports), "--brief"]

@@ -18,6 +18,7 @@ from appliance.commands.farm_verbs.options import (
 from appliance.cores.raft.invitation import parse_code
 from appliance.drivers.host.durable_file import lock_folder, write_durable
 from appliance.drivers.host.node_folder import FARM_FOLDER, FARM_USERS_FILE, read_node
+from appliance.drivers.host.node_user import work_as_owner
 from appliance.roles.farm.exchange import (
     USERS_FILE,
     exported,
@@ -97,6 +98,7 @@ def recover_command(
 ) -> None:
     """Let one stopped member go on as the whole farm, when the majority is lost for good."""
     if node_folder is not None:
+        work_as_owner(node_folder)
         node = read_node(node_folder.absolute())
         os.close(lock_folder(node.path))
         place, own_id = node.path / FARM_FOLDER / STORE_FOLDER, node.node.farm_id

@@ -1,4 +1,5 @@
-"""How a command gets at a site: the folder of a local one, or addresses and a token."""
+"""How a command gets at a site: the folder of a local one, or of the node that keeps its issuer of
+tokens; or addresses and a token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from appliance.drivers.chat.endpoint import Endpoint, endpoint_of_node, endpoint
 from appliance.drivers.chat.token import load_key, sign
 from appliance.formats.author import AUTHOR_NAME_SIZE_MAX
 from appliance.formats.settings import SETTINGS_FILE, load_settings
-from appliance.formats.site import SITE_FILE, load_site
+from appliance.formats.site import SITE_FILE, Node, load_site
 
 TOKEN_KEY_FILE = "token.key"  # beside the site file of a local site
 TOKEN_FILE_SIZE_MAX = 16_384
@@ -80,10 +81,17 @@ def _site_file(folder: Path) -> Path:
     return path
 
 
+def _settings_file(folder: Path, node: Node) -> Path:
+    """Of a node of a local site; of a machine's own node, whose site has `client_tls` alike on all
+    nodes, the one that is here."""
+    own = folder / SETTINGS_FILE
+    return own if own.exists() else folder / node.name / SETTINGS_FILE
+
+
 def _local_endpoints(folder: Path) -> list[Endpoint]:
     endpoints = []
     for node in load_site(_site_file(folder)).nodes:
-        settings = load_settings(folder / node.name / SETTINGS_FILE)
+        settings = load_settings(_settings_file(folder, node))
         endpoints.append(endpoint_of_node(node, client_tls=settings.client_tls))
     return endpoints
 

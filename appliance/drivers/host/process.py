@@ -1,15 +1,22 @@
-"""Our own processes: how to start one, die with whoever started it, and stay on a core."""
+"""Our own processes: how to start one, die with whoever started it, go on as another user, and stay
+on a core."""
 
 import asyncio
+import contextlib
 import ctypes
 import os
+import pwd
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
+
+from appliance.base.errors import ConfigurationError
 
 PARENT_VARIABLE = "TIGERCHAT_PARENT"  # pid of the process that started this one, and outlives it
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
+_UNPACK_AGAIN = "PYINSTALLER_RESET_ENVIRONMENT"
 
 
 def own_command() -> list[str]:
@@ -53,6 +60,41 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):
         os._exit(1)
+
+
+def user_name(uid: int) -> str:
+    """As the machine knows the user; who has no name is a number."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return str(uid)
+
+
+def begin_anew_as(uid: int, gid: int) -> NoReturn:
+    """Run this command from its beginning as that user: the same words, the same process.
+    ConfigurationError: that user may not run the program."""
+    environment, source = dict(os.environ), own_source()
+    if source:
+        environment["PYTHONPATH"] = child_environment()["PYTHONPATH"]
+    elif not Path(__file__).is_relative_to(Path(sys.executable).parent):
+        environment[_UNPACK_AGAIN] = "1"  # what is unpacked is the former user's alone
+    libc, ends_with_parent = ctypes.CDLL(None, use_errno=True), ctypes.c_int()
+    libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(ends_with_parent), 0, 0, 0)
+    groups = {gid}
+    with contextlib.suppress(KeyError):
+        groups |= {*os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)}
+    os.setgroups(sorted(groups))
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    # The kernel forgets this with the user that the process was of.
+    libc.prctl(_PR_SET_PDEATHSIG, ends_with_parent.value, 0, 0, 0)
+    words = [*own_command(), *sys.argv[1:]]
+    try:
+        os.execve(words[0], words, environment)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{words[0]} cannot be run by {user_name(uid)} ({error.strerror}): put the program "
+            "where everybody may run it, such as below /usr/lib or /opt"
+        ) from error
 
 
 def cores() -> list[int]:
