@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.cores.console.about import About
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
-    REMOVED_FILE,
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     NodeFolder,
@@ -29,16 +29,17 @@ from appliance.drivers.network.joining import Gathering
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SITE_FILE, load_site
+from appliance.node.acting import ActSite
 from appliance.node.founding import JOIN_PORT, Row, fingerprint
 from appliance.node.inviting import check_invitation, check_machine, index_of, let_in
 from appliance.roles.operator.membership import (
     addition,
     begin_text,
     change_members,
+    exchange,
     group_of,
     name_of,
-    reconfigure,
-    removal,
+    take_out,
 )
 
 _LOCAL = click.option(
@@ -173,12 +174,10 @@ def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Take the standby NAME out of every shard; its process falls silent and may be stopped."""
     node = _asker(local, node_folder)
     index = index_of(node.site, name)
-    for shard in node.site.shards_of(index):
-        asyncio.run(change_members(node, shard, removal(shard, index)))
-    if node_folder is None:
-        place = _local(local) / name
-        write_durable(place / REMOVED_FILE, f"{name} belongs to no shard any more\n")
-        click.echo(f"member: {name} is started no more with this site")
+    place = ActSite(node.path, node.path, node.site)
+    place.refuse("remove", About(index))
+    asyncio.run(take_out(node, index))
+    place.record("remove", About(index))
 
 
 @command.command("promote")
@@ -188,7 +187,7 @@ def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
 @_NODE
 def promote(name: str, other: str, local: Path | None, node_folder: Path | None) -> None:
     """Let the standby NAME vote, in the place of another node, which becomes a standby."""
-    _exchange(_asker(local, node_folder), name, other)
+    _exchange("promote", _asker(local, node_folder), name, other)
 
 
 @command.command("retire")
@@ -198,7 +197,7 @@ def promote(name: str, other: str, local: Path | None, node_folder: Path | None)
 @_NODE
 def retire(name: str, other: str, local: Path | None, node_folder: Path | None) -> None:
     """Let the replica NAME vote no more; a standby takes its place."""
-    _exchange(_asker(local, node_folder), other, name)
+    _exchange("retire", _asker(local, node_folder), other, name)
 
 
 # --- who asks, and about whom ---------------------------------------------------------------------
@@ -222,14 +221,14 @@ def _asker(local: Path | None, node_folder: Path | None) -> NodeFolder:
     return read_node(found[0].path)
 
 
-def _exchange(node: NodeFolder, standby: str, replica: str) -> None:
-    """Let two members change places in every shard that both belong to."""
+def _exchange(act: str, node: NodeFolder, standby: str, replica: str) -> None:
     up, down = index_of(node.site, standby), index_of(node.site, replica)
-    shards = [s for s in node.site.shards if up in s.members and down in s.members]
-    if not shards:
-        raise ConfigurationError(f"{standby} and {replica} share no shard")
-    for shard in shards:
-        asyncio.run(reconfigure(node, shard, up, down))
+    about = About(up, other=down) if act == "promote" else About(down, other=up)
+    place = ActSite(node.path, node.path, node.site)
+    if not place.is_so(act, about):
+        place.refuse_once_level(act, about, "member")
+    asyncio.run(exchange(node, up, down))
+    place.record(act, about)
 
 
 # --- a new node of a local site -------------------------------------------------------------------

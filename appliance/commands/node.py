@@ -1,65 +1,96 @@
-"""`tigerchat node`: stop, kill, drain and start one node of a site on this machine.
+"""`tigerchat node`: stop, kill, drain and start a node of a site on this machine, or one of its
+processes, and let another replica lead.
 
 Whoever keeps the processes is asked to: the supervisor of the local site for a whole node, that of
-the node for its edges. Before a node is stopped it is looked whether each shard keeps a quorum.
-Nothing is told as done before whoever keeps the process has said that it is.
+the node for its processes. Before anything is stopped it is looked whether each shard keeps a
+quorum, by the same table as the console's page. Nothing is told as done before whoever keeps the
+process has said that it is.
 """
 
-import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.cores.console.about import About
+from appliance.cores.console.stakes import loss
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.site import SITE_FILE, Site, load_site
-from appliance.node.catalogue import ROLES
-from appliance.node.keeping import STOP_S, Keeper, answers_alone, short_of, until
-from appliance.roles.console.watch import Watch
+from appliance.node.acting import ActSite
+from appliance.roles.operator.keeping import STOP_S, Keeper, answers_alone, until
+from appliance.roles.operator.leading import step_down as let_lead
 
-LOOK_S = 0.4  # for a process to say how it is: whoever does not answer is not counted
 START_S = 60.0  # for a process to serve, or to be told as halted
+LEAD_S = 30.0  # for another replica to lead
+FORCE = ", or say --force"
+_FOLDER = click.Path(path_type=Path)
 _LOCAL = click.option(
     "--local",
-    type=click.Path(path_type=Path),
-    default=Path(LOCAL_DEFAULT),
+    type=_FOLDER,
     metavar="DIR",
     help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
+)
+_NODE = click.option(
+    "--node-folder",
+    type=_FOLDER,
+    metavar="F",
+    help="A site on several machines: the node in F, or one whose folder lies beside it.",
+)
+_PROCESS = click.option(
+    "--process", metavar="NAME", help="One process alone, as `tigerchat status` names it."
 )
 
 
 @click.group("node")
 def command() -> None:
-    """Stop, kill, drain and start one node of a site on this machine."""
+    """Stop, kill, drain and start a node of a site on this machine, or one of its processes; let
+    another replica lead."""
 
 
 @command.command("stop")
 @click.argument("name")
 @_LOCAL
+@_NODE
+@_PROCESS
 @click.option("--force", is_flag=True, help="Also when a shard is left without a quorum.")
-def stop(name: str, local: Path, force: bool) -> None:
-    """Stop the node NAME until `node start NAME`; refused if a shard would lose its quorum."""
-    site, index = _find(local, name)
-    if not force:
-        _refuse_loss(site, local, index)
-    keeper = Keeper(local, site.cluster)
+def stop(
+    name: str, local: Path | None, node_folder: Path | None, process: str | None, force: bool
+) -> None:
+    """Stop the node NAME until `node start NAME`, or one process of it; refused if a shard would
+    lose its quorum, or clients their last edge."""
+    place, index = _found(local, node_folder, name)
+    if process is not None:
+        about = About(index, process)
+        if not force:
+            place.refuse("stop", about, FORCE)
+        own = _own(place, name)
+        own.stop(process)
+        until(lambda: own.child(process).has_ended, STOP_S, f"{process} of {name} has not ended")
+        place.record("stop", about)
+        click.echo(f"node: {process} of {name} has stopped, until `tigerchat node start`")
+        return
+    if not force and (why := loss(place.seen(), index)):
+        raise StorageError(why + FORCE)
+    keeper = _keeper(place, node_folder)
     keeper.stop(name)
     until(lambda: keeper.child(name).has_ended, STOP_S, f"{name} has not ended")
+    place.record("stop", About(index), f"stop {name}")
     click.echo(f"node: {name} has stopped; `tigerchat node start {name}` starts it again")
 
 
 @command.command("kill")
 @click.argument("name")
 @_LOCAL
-def kill(name: str, local: Path) -> None:
+def kill(name: str, local: Path | None) -> None:
     """Kill all processes of the node NAME with -9, to see that nothing is lost: the others go on,
     the node is started again by itself and catches up."""
-    site, _ = _find(local, name)
-    child = Keeper(local, site.cluster).child(name)
+    place, _ = _found(local, None, name)
+    child = _keeper(place, None).child(name)
     pid = child.pid
     if pid is None:
         again = "is being started" if child.wanted else f"`tigerchat node start {name}` does so"
@@ -76,78 +107,154 @@ def kill(name: str, local: Path) -> None:
 @command.command("drain")
 @click.argument("name")
 @_LOCAL
-def drain(name: str, local: Path) -> None:
-    """Send the chat clients of NAME to other nodes; its replicas go on, until `node start NAME`."""
-    site, _ = _find(local, name)
-    _refuse_without_edges(site, local, name)
-    Keeper(local.absolute() / name / SOCKETS_FOLDER, site.cluster).stop_edges(name)
+@_NODE
+@click.option("--force", is_flag=True, help="Also when no other edge serves.")
+def drain(name: str, local: Path | None, node_folder: Path | None, force: bool) -> None:
+    """Send the chat clients of NAME to other nodes; its replicas go on, until `node undrain`."""
+    place, index = _found(local, node_folder, name)
+    about = About(index)
+    if not force and not place.is_so("drain", about):
+        place.refuse("drain", about, FORCE)
+    _own(place, name).stop_edges(name)
+    place.record("drain", about)
     click.echo(
         f"node: {name} takes no chat clients any more; its replicas go on; "
-        f"`tigerchat node start {name}` takes them again"
+        f"`tigerchat node undrain {name}` takes them again"
     )
+
+
+@command.command("undrain")
+@click.argument("name")
+@_LOCAL
+@_NODE
+def undrain(name: str, local: Path | None, node_folder: Path | None) -> None:
+    """Let NAME take chat clients again after `node drain`; wait until its edges serve."""
+    place, index = _found(local, node_folder, name)
+    about = About(index)
+    if not place.is_so("undrain", about):
+        place.refuse("undrain", about)
+    _take_clients(_own(place, name), name)
+    place.record("undrain", about)
+    click.echo(f"node: {name} takes chat clients again")
 
 
 @command.command("start")
 @click.argument("name")
 @_LOCAL
-def start(name: str, local: Path) -> None:
-    """Start the node NAME again after `node stop`, or its edges after `node drain`; wait until it
-    serves, or says what has halted."""
-    site, _ = _find(local, name)
-    keeper = Keeper(local, site.cluster)
+@_NODE
+@_PROCESS
+def start(name: str, local: Path | None, node_folder: Path | None, process: str | None) -> None:
+    """Start the node NAME again after `node stop`, or its edges after `node drain`, or one process;
+    wait until it serves, or says what has halted."""
+    place, index = _found(local, node_folder, name)
+    if process is not None:
+        about = About(index, process)
+        if not place.is_so("start", about):
+            place.refuse("start", about)
+        own = _own(place, name)
+        own.start(process)
+        until(
+            lambda: own.child(process).ready or bool(own.child(process).halt),
+            START_S,
+            f"{process} of {name} is not ready",
+        )
+        place.record("start", about)
+        click.echo(f"node: {process} of {name} is started")
+        return
+    keeper = _keeper(place, node_folder)
     keeper.start(name)
     until(lambda: keeper.child(name).ready, START_S, f"{name} is not ready")
-    sockets = local.absolute() / name / SOCKETS_FOLDER
-    if not answers_alone(sockets, site.cluster):
-        own = Keeper(sockets, site.cluster)
-        for edge in own.edges():
-            if not edge.wanted:
-                own.start(edge.name)
-        until(
-            lambda: all(edge.ready or edge.halt for edge in own.edges()),
-            START_S,
-            f"not every edge of {name} is ready",
-        )
+    own = _own(place, name)
+    if not answers_alone(own.folder, place.site.cluster):
+        _take_clients(own, name)
+    place.record("start", About(index), f"start {name}")
     click.echo(f"node: {name} is started")
+
+
+@command.command("step-down")
+@click.argument("name")
+@_LOCAL
+@_NODE
+@click.option("--shard", type=int, metavar="S", help="Of this shard alone.")
+def step_down(name: str, local: Path | None, node_folder: Path | None, shard: int | None) -> None:
+    """Let another replica lead each shard that NAME leads; NAME goes on as a backup."""
+    place, index = _found(local, node_folder, name)
+    look = place.seen()
+    led = [line.number for line in look.shards if line.primary and line.primary.node == index]
+    if shard is not None:
+        if shard not in range(len(look.shards)):
+            raise ConfigurationError(
+                f"the site has no shard {shard}; allowed: 0 to {len(look.shards) - 1}"
+            )
+        led = [shard]
+    if not led:
+        raise StorageError(f"{name} leads no shard: look with `tigerchat status`")
+    for number in led:
+        about = About(index, shard=number)
+        place.refuse("step-down", about)
+        sockets = _own(place, name).folder
+        let_lead(sockets, cluster=place.site.cluster, shard=number)
+        until(
+            partial(_is_led_by_other, place, about),
+            LEAD_S,
+            f"no other replica leads shard {number}",
+        )
+        place.record("step-down", about)
+        now = place.seen().shards[number].primary
+        who = place.site.nodes[now.node].name if now is not None else "another replica"
+        click.echo(f"node: {who} leads shard {number}")
 
 
 # --- asking ---------------------------------------------------------------------------------------
 
 
-def _find(local: Path, name: str) -> tuple[Site, int]:
-    site = load_site(local / SITE_FILE)
+def _is_led_by_other(place: ActSite, about: About) -> bool:
+    primary = place.seen().shards[about.shard].primary
+    return primary is not None and primary.node != about.node
+
+
+def _found(local: Path | None, node_folder: Path | None, name: str) -> tuple[ActSite, int]:
+    """Where the node is, and its number in the site file."""
+    if local is not None and node_folder is not None:
+        raise click.UsageError("say --local DIR or --node-folder F, not both")
+    folder = (node_folder or local or Path(LOCAL_DEFAULT)).absolute()
+    site = load_site(folder / SITE_FILE)
+    index = _find(site, name)
+    if node_folder is None:
+        return ActSite(folder, folder / name, site), index
+    for node in neighbours(folder, site):
+        if node.index == index:
+            return ActSite(folder, node.path, site), index
+    return ActSite(folder, folder, site), index
+
+
+def _find(site: Site, name: str) -> int:
     for node in site.nodes:
         if node.name == name:
-            return site, node.index
+            return node.index
     names = ", ".join(node.name for node in site.nodes)
     raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
 
 
-def _refuse_without_edges(site: Site, local: Path, name: str) -> None:
-    """StorageError if the node has no edges that could be stopped alone."""
-    if Keeper(local, site.cluster).child(name).pid is None:
-        raise StorageError(f"{name} does not run: it has no chat clients")
-    sockets = local.absolute() / name / SOCKETS_FOLDER
-    if answers_alone(sockets, site.cluster):
+def _keeper(place: ActSite, node_folder: Path | None) -> Keeper:
+    """Of whole nodes; whoever keeps a node alone is asked by systemctl."""
+    if node_folder is not None:
         raise StorageError(
-            f"the roles of {name} are one process (`start --one-process`), whose edge cannot be "
-            f"stopped alone: nothing was changed; `tigerchat node stop {name}` stops all of it"
+            f"nobody keeps the node in {node_folder}: under systemd use systemctl; a process of it "
+            "is named with --process"
         )
+    return Keeper(place.folder, place.site.cluster)
 
 
-def _refuse_loss(site: Site, local: Path, index: int) -> None:
-    """StorageError if a shard were left without a quorum. Answers within a second, also when
-    others are dead or stand still: those do not serve."""
-    folder = local.absolute() / site.nodes[index].name
-    watch = Watch(
-        local / SITE_FILE, site, lambda site: neighbours(folder, site), ROLES, patience_s=LOOK_S
+def _own(place: ActSite, name: str) -> Keeper:
+    """Of the processes of the node."""
+    return Keeper(place.path / SOCKETS_FOLDER, place.site.cluster)
+
+
+def _take_clients(own: Keeper, name: str) -> None:
+    own.undrain()
+    until(
+        lambda: all(edge.ready or edge.halt for edge in own.edges()),
+        START_S,
+        f"not every edge of {name} is ready",
     )
-    asyncio.run(watch.poll_beside())
-    for shard in watch.console.shards():
-        left = short_of(shard, index)
-        if left is not None:
-            raise StorageError(
-                f"without {site.nodes[index].name} shard {shard.number} has {left} of "
-                f"{shard.quorum} needed replicas: nothing could be acknowledged; bring the "
-                "others up first (`tigerchat status`), or say --force"
-            )

@@ -25,9 +25,9 @@ from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.formats.status.supervisor import SupervisorStatus
 from appliance.formats.volume_level import VOLUME_LEVEL
 from appliance.node.child import Program
-from appliance.node.keeping import Keeper
 from appliance.node.start import check_takes
 from appliance.node.upgrade import KeptNode, KeptRestart, UnitRestart, Upgrade
+from appliance.roles.operator.keeping import Keeper
 
 LOCK = ".upgrade.lock"
 PATIENCE_S = 300.0

@@ -207,6 +207,15 @@ class Header:
         )
 
 
+def by_command(counts: list[int]) -> dict[str, int]:
+    """Counts of messages, by the names of those commands that came at all."""
+    return {
+        COMMAND_NAMES.get(command, f"local_{command:#x}"): count
+        for command, count in enumerate(counts)
+        if count
+    }
+
+
 class Message:
     """A header and its body, with who sent this hop; what cores exchange and drivers frame."""
 

@@ -22,6 +22,7 @@ from typing import Protocol
 from appliance.base.errors import StorageError
 from appliance.base.limits import REPLICA_BEHIND_OPS
 from appliance.cores.console.model import Member, ShardLine, Source
+from appliance.cores.console.stakes import short_of
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.terminal.waiting import Waiting
@@ -31,8 +32,8 @@ from appliance.formats.status.supervisor import SupervisorStatus
 from appliance.formats.volume_level import NOT_TOLD
 from appliance.node.catalogue import ROLES
 from appliance.node.child import Program
-from appliance.node.keeping import STOP_S, Keeper, answers_alone, short_of, until
 from appliance.roles.console.watch import Watch
+from appliance.roles.operator.keeping import STOP_S, Keeper, answers_alone, until
 
 LOOK_S = 2.0  # for a process to say how it is: a node that is busy is waited for
 PAUSE_S = 0.2  # between two looks at a site

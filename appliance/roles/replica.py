@@ -65,12 +65,12 @@ from appliance.drivers.nvme.room import Room
 from appliance.drivers.nvme.volume import Volume
 from appliance.formats import local
 from appliance.formats.envelope import (
-    COMMAND_NAMES,
     COMMANDS_CLIENT,
     REQUEST,
     SENDER_CLIENT,
     Header,
     Message,
+    by_command,
 )
 from appliance.formats.geometry import ROOM_ROW_SIZE
 from appliance.formats.local import LOCAL_BROKEN, LOCAL_READ_ROOMS, LOCAL_ROOMS, LOCAL_STATUS
@@ -276,13 +276,17 @@ class ReplicaRole:
 
     async def _close(self) -> None:
         """Let another lead, and finish what was begun; what peers were not told they ask for."""
+        await self._step_down()
+        self._perform()
+        await self._life.close()
+
+    async def _step_down(self) -> None:
         for _ in range(HAND_OVER_TRIES):
             if not hand_over.ask(self._core):
                 break
             self._perform()
             await asyncio.sleep(HAND_OVER_S)
-        self._perform()
-        await self._life.close()
+        self._go_on()
 
     async def _close_links(self) -> None:
         await asyncio.gather(*(link.close() for link in self._links if link is not None))
@@ -481,6 +485,8 @@ class ReplicaRole:
     def _answer(self, connection: Connection, message: Message) -> None:
         header = message.header
         if header.command == LOCAL_STATUS:
+            if message.body == local.STEP_DOWN:
+                self._beat.task(asyncio.create_task(self._step_down()))
             body = json.dumps(plain(self.status())).encode()
             self._reply(connection, local.answer(header, LOCAL_STATUS, body=body), body)
             return
@@ -544,8 +550,8 @@ class ReplicaRole:
             },
             connections=self._listener.count(),
             edges=self._local.attached_count(),
-            received=_by_name(self._received),
-            sent=_by_name(self._sent),
+            received=by_command(self._received),
+            sent=by_command(self._sent),
             dropped=dict(self._drops),
             suspicious=self._suspicions.recent(),
             other_versions=self._suspicions.versions(),
@@ -563,14 +569,6 @@ class ReplicaRole:
             ticks_late=self._ticks.late,
             knobs=self._knobs,
         )
-
-
-def _by_name(counts: list[int]) -> dict[str, int]:
-    return {
-        COMMAND_NAMES.get(command, f"local_{command:#x}"): count
-        for command, count in enumerate(counts)
-        if count
-    }
 
 
 def make_role(node: NodeFolder, number: int, log: logging.Logger) -> ReplicaRole:

@@ -21,10 +21,17 @@ from appliance.drivers.network.status import StatusServer
 from appliance.formats.federation_site import PeerSite, decode_code, encode_code
 from appliance.formats.group import Configuration
 from appliance.formats.site import load_site
-from appliance.node import keeping
-from appliance.roles.operator import federation, membership, revoking, sharing
+from appliance.roles.operator import (
+    federation,
+    keeping,
+    membership,
+    noting,
+    revoking,
+    sharing,
+)
 from appliance.roles.operator.membership import exchanged
 from tests.commands.conftest import Tigerchat
+from tests.cores.console import worlds
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 
@@ -36,7 +43,9 @@ ACTS = {
     "node stop": "node-1 --force --local FOLDER",
     "node kill": "node-1 --local FOLDER",
     "node drain": "node-1 --local FOLDER",
+    "node undrain": "node-1 --local FOLDER",
     "node start": "node-1 --local FOLDER",
+    "node step-down": "node-1 --local FOLDER",
     "upgrade": "--local FOLDER",
     "ship now": "--local FOLDER",
     "ship re-ship": "--shard 0 --local FOLDER",
@@ -221,8 +230,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(federation, "ANSWER_S", 0.3)
 
 
-def test_a_node_of_one_process_is_not_drained(told: Told, folder: Path) -> None:
-    with answering(folder, {SITE: {"children": [child("node-1")]}, EDGE: {"health": ""}}) as wishes:
+def test_a_node_of_one_process_is_not_drained(
+    told: Told, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noting, "PATIENCE_S", 0.1)  # nobody commits what was done
+    with answering(folder, {SITE: {"children": [child("node-1")]}, EDGE: worlds.edge()}) as wishes:
         code, out, err = told("node", "drain", "node-1", "--local", folder)
         assert (code, out, wishes) == (1, "", [])
         assert "one process (`start --one-process`)" in err and "nothing was changed" in err

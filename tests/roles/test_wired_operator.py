@@ -16,9 +16,9 @@ from appliance.formats import record
 from appliance.formats.envelope import OPERATION_APPEND, OPERATION_NOOP
 from appliance.formats.geometry import SMALL
 from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT, SEQUENCE_GAP
-from appliance.roles.farm import audit
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.keeper import KeeperRole
+from appliance.roles.operator import trail
 from appliance.roles.operator.session import OperatorSession
 from tests.patience import HUNG_S
 from tests.roles.conftest import MakeSite
@@ -146,16 +146,16 @@ def test_a_keeper_goes_on_after_an_answer_that_was_lost_or_a_window_that_is_gone
 def test_acts_are_noted_once_each_though_an_answer_was_lost(
     make_site: MakeSite, lost: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "PAUSE_S", 0.01)
+    monkeypatch.setattr(trail, "PAUSE_S", 0.01)
 
     async def story(site: WiredSite) -> None:
         node = await serving(site)
         before = site.replicas[0].status().log_seq
-        trail = AuditTrail(node, "farm", LOG)
+        acts = AuditTrail(node, "farm", LOG)
         for number in range(3):
-            trail.note({"do": "place", "shard": number}, "")
-        task = asyncio.create_task(trail.run())
-        await until(lambda: trail.told().written == 3)
+            acts.note({"do": "place", "shard": number}, "")
+        task = asyncio.create_task(acts.run())
+        await until(lambda: acts.told().written == 3)
         task.cancel()
         assert lost == [OK, DUPLICATE, OK, OK]
         assert site.replicas[0].status().log_seq == before + 3

@@ -18,9 +18,9 @@ from pathlib import Path
 from appliance.drivers.host.process import own_command, own_source
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.child import Child, Program
-from appliance.node.keeping import Keeper
 from appliance.node.supervisor import Supervisor, supervise
 from appliance.node.upgrade import KeptNode, KeptRestart
+from appliance.roles.operator.keeping import Keeper
 from tests.patience import HUNG_S
 from tests.system.local_site import TOP, LocalSite, environment, wait_until
 

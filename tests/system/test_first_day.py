@@ -308,7 +308,7 @@ def operator(day: Day, told: str) -> None:
     os.kill(pid, signal.SIGKILL)
     pid = until_back(day, primary, pid)["node-1"][1]
     acts = {line.split()[2]: line for line in INLINE.findall(page_of(BOOK)) if " node-1" in line}
-    assert set(acts) == {"stop", "drain", "kill", "start"}
+    assert set(acts) == {"stop", "drain", "undrain", "kill", "start"}
     day.shell(acts["kill"])  # README says the same
     until_back(day, "node-1", pid)
     said = day.shell(acts["stop"])
@@ -325,7 +325,7 @@ def operator(day: Day, told: str) -> None:
     wait_until(lambda: len(processes(day)) == 3, HUNG_S, "node-1 is back")
     day.shell(acts["drain"])
     assert len(processes(day)) == 3, "its replicas go on"
-    day.shell(acts["start"])
+    day.shell(acts["undrain"])
     wait_until(
         lambda: alarms_of_the_site(day.poll()) == [],
         HUNG_S,

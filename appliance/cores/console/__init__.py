@@ -9,6 +9,9 @@ both show it, and neither decides anything.
                                         ├──screen──▶ tables of cells (text, tone)
                                         └──history─▶ records a second, latencies, 5 minutes
 
+What an operator may do stands in one table, `acts`: why it is refused, what will happen, what
+proves it done (`stakes`: what it would cost).
+
 A replica on another machine does not answer here: it is shown as its fellow members of the shard
 see it. An alarm has a name that stays (documents and scripts refer to it), a subject, and a time
 since which it holds without a break.

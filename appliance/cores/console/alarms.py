@@ -38,7 +38,7 @@ from appliance.base.limits import LOG_AHEAD_US_MAX
 from appliance.base.printable import counted
 from appliance.cores.console.cells import duration
 from appliance.cores.console.disks import troubles
-from appliance.cores.console.figures import Replica, furthest
+from appliance.cores.console.figures import Replica, furthest, unheard
 from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
 from appliance.formats.status.replica import NORMAL
 
@@ -87,15 +87,12 @@ def _unanswered(look: Look) -> Iterator[Alarm]:
         for member in shard.members:
             if member.asked and not member.removed and member.own is None:
                 if not (member.process is not None and member.process.halt):
-                    yield Alarm("replica_down", "bad", _subject(look, member), "does not answer")
+                    why = unheard(member.process)
+                    yield Alarm("replica_down", "bad", _subject(look, member), why)
     for edge in look.edges:
         if edge.own is None and not edge.removed:
-            yield Alarm(
-                "edge_down",
-                "bad",
-                f"edge {edge.number} on {node_name(look, edge.node)}",
-                "does not answer",
-            )
+            subject = f"edge {edge.number} on {node_name(look, edge.node)}"
+            yield Alarm("edge_down", "bad", subject, unheard(edge.process))
 
 
 def _silent(look: Look) -> Iterator[Alarm]:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.cores.console.about import About
+
 NOTHING = "–"  # for what is not known from here
 PLAIN, GOOD, WARN, BAD, FAINT = "plain", "good", "warn", "bad", "faint"
 
@@ -22,6 +24,7 @@ class Table:
     columns: tuple[str, ...]
     numbers: tuple[int, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    subjects: tuple[About, ...] = ()  # of the rows, one for each; empty where none has one
 
 
 # --- how figures are said

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from appliance.cores.console.acts import in_words, offers
 from appliance.cores.console.alarms import Alarm, alarms
 from appliance.cores.console.cells import Table, plain
 from appliance.cores.console.model import Answers, Clock, Look, Rates, ShardLine, learned, look
@@ -61,9 +62,13 @@ class Console:
         assert self._look is not None
         return tables(self._look, self._alarms)
 
-    def shards(self) -> tuple[ShardLine, ...]:
+    def seen(self) -> Look:
+        """All that the newest poll found."""
         assert self._look is not None
-        return self._look.shards
+        return self._look
+
+    def shards(self) -> tuple[ShardLine, ...]:
+        return self.seen().shards
 
     def alarms(self) -> tuple[Alarm, ...]:
         return self._alarms
@@ -97,6 +102,21 @@ class Console:
             "machines": [asdict(machine) for machine in self._look.machines],
             "tables": [plain(table) for table in self.tables()],
             "point": self._history[-1],
+        }
+
+    def offers(self) -> dict[str, list[dict[str, Any]]]:
+        """Plain values: of tables by title, what an operator may do beside each row."""
+        look = self.seen()
+        return {
+            table.title: [
+                {
+                    "subject": in_words(look.site, subject),
+                    "acts": offers(look, table.title, subject),
+                }
+                for subject in table.subjects
+            ]
+            for table in self.tables()
+            if table.subjects
         }
 
     def history(self) -> list[dict[str, Any]]:

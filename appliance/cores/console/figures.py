@@ -91,8 +91,20 @@ class Process:
     halt_since_ms: int
     silent_ms: int
     placed: "Placed | None" = None  # None: it has ended, or is not known
+    wanted: bool = True  # False: an operator has stopped it
+    ended: bool = False  # there is no process of it, and none is being made
     answers: bool | None = None  # None: it is not asked how it is
     rss: int = 0  # bytes; 0: it does not tell
+
+
+def is_stopped(process: Process | None) -> bool:
+    """Whether an operator has told it to end, and it has."""
+    return process is not None and process.ended and not process.wanted
+
+
+def unheard(process: Process | None) -> str:
+    """Why it does not answer, as far as its supervisor tells."""
+    return "stopped by an operator" if is_stopped(process) else "does not answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +235,8 @@ def processes_in(status: SupervisorStatus) -> dict[str, Process]:
             child.halt_since_ms,
             child.silent_ms,
             _placed(child),
+            wanted=child.wanted,
+            ended=child.has_ended,
         )
         for child in status.children
     }
@@ -271,6 +285,7 @@ class Shipper:
     late_s: float
     late_s_max: float
     hole: str = ""  # what of the past its target lacks, in words
+    doing: str = ""  # the step that it is at, in words; empty between steps
 
 
 def shippers_in(status: ShipperStatus) -> list[Shipper]:
@@ -284,6 +299,7 @@ def shippers_in(status: ShipperStatus) -> list[Shipper]:
             late_s=shard.late_s,
             late_s_max=status.late_s_max,
             hole=shard.hole,
+            doing=shard.doing,
         )
         for shard in status.shards
         if shard.attached

@@ -112,6 +112,7 @@ class ShardLine:
     records_per_s: float
     normal_count: int  # active replicas that serve
     quorum: int  # how many of them are needed
+    heir: Member | None = None  # who leads in the view after this one
 
     def lag(self, member: Member) -> int | None:
         """Ops committed in the shard that `member` has not executed."""
@@ -135,6 +136,7 @@ class Look:
     federation: tuple[FederationLine, ...] = ()  # of the nodes that have one and answer
     processes: tuple[tuple[int, str, Process], ...] = ()  # by node and name, on this machine
     machines: tuple[Machine, ...] = ()  # of the nodes that compared theirs with a profile
+    here: frozenset[int] = frozenset()  # nodes on this machine, whose processes are asked
 
 
 @dataclass(slots=True)
@@ -217,6 +219,7 @@ def look(
             for source, status in told(answers, SupervisorStatus)
             if (machine := machine_of(source.node, status)) is not None
         ),
+        here=frozenset(source.node for source in answers),
         objects=objects_in(status for _, status in told(answers, MetadataStatus)),
         federation=tuple(federation_of(status) for _, status in told(answers, FederationStatus)),
     )
@@ -302,7 +305,7 @@ def _shard(
         _member(group, index, own, answers, processes) for index in range(len(shard.members))
     )
     view = max(views)
-    leads = group.voters[view % len(group.voters)]
+    leads, inherits = (group.voters[each % len(group.voters)] for each in (view, view + 1))
     voted = view > 0 or group.epoch == 0  # view 0 of another epoch has no primary
     leader = members[leads] if voted and leads != UNDESCRIBED else None
     known = [replica.commit_max for replica in own.values()]
@@ -321,6 +324,7 @@ def _shard(
             member.normal and not member.standby and not member.removed for member in members
         ),
         quorum=group.quorum,
+        heir=members[inherits] if inherits != UNDESCRIBED else None,
     )
 
 

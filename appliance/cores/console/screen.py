@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from appliance.cores.console.about import About
+from appliance.cores.console.act import EDGES, PROCESSES, REPLICAS, SHARDS
 from appliance.cores.console.alarms import Alarm, node_name
 from appliance.cores.console.cells import (
     BAD,
@@ -16,8 +18,9 @@ from appliance.cores.console.cells import (
     latency,
     size,
 )
-from appliance.cores.console.figures import Process
+from appliance.cores.console.figures import Process, is_stopped
 from appliance.cores.console.model import EdgeLine, Look, Member, ShardLine
+from appliance.cores.console.stakes import EDGE, REPLICA
 from appliance.cores.console.wider_tables import (
     disk_table,
     farm_table,
@@ -28,11 +31,17 @@ from appliance.cores.console.wider_tables import (
 )
 from appliance.formats.status.replica import BACKUP, NORMAL, PRIMARY, STANDBY
 
+STOPPED = "stopped"  # by an operator
+
 
 def shard_table(look: Look) -> Table:
     columns = ("shard", "primary", "view", "serving", "committed op", "records", "records/s")
     return Table(
-        "Shards", columns, (2, 3, 4, 5, 6), tuple(_shard_row(look, shard) for shard in look.shards)
+        SHARDS,
+        columns,
+        (2, 3, 4, 5, 6),
+        tuple(_shard_row(look, shard) for shard in look.shards),
+        tuple(About(shard=shard.number) for shard in look.shards),
     )
 
 
@@ -72,13 +81,19 @@ REPLICA_COLUMNS = (
 
 
 def replica_table(look: Look) -> Table:
-    rows = tuple(
-        _replica_row(look, shard, member)
+    shown = [
+        (shard, member)
         for shard in look.shards
         for member in shard.members
         if not member.removed
+    ]  # fmt: skip
+    return Table(
+        REPLICAS,
+        REPLICA_COLUMNS,
+        (5, 6, 7, 8, 9, 10, 11, 12, 13),
+        tuple(_replica_row(look, shard, member) for shard, member in shown),
+        tuple(About(member.node, f"{REPLICA}{shard.number}") for shard, member in shown),
     )
-    return Table("Replicas", REPLICA_COLUMNS, (5, 6, 7, 8, 9, 10, 11, 12, 13), rows)
 
 
 def _replica_row(look: Look, shard: ShardLine, member: Member) -> tuple[Cell, ...]:
@@ -123,7 +138,7 @@ def _row_down(member: Member) -> tuple[Cell, ...]:
     why = " ".join(halt.split(":")[0].split()[:2]) or "does not answer"
     return (
         Cell(NOTHING, FAINT),
-        Cell(why, BAD),
+        Cell(STOPPED, WARN) if is_stopped(member.process) else Cell(why, BAD),
         *(Cell(NOTHING, FAINT) for _ in REPLICA_COLUMNS[5:-1]),
         _process(member.process),
     )
@@ -163,11 +178,13 @@ EDGE_COLUMNS = (
 
 
 def edge_table(look: Look) -> Table:
+    shown = [edge for edge in look.edges if not edge.removed]
     return Table(
-        "Edges",
+        EDGES,
         EDGE_COLUMNS,
         tuple(range(2, len(EDGE_COLUMNS))),
-        tuple(_edge_row(look, edge) for edge in look.edges if not edge.removed),
+        tuple(_edge_row(look, edge) for edge in shown),
+        tuple(About(edge.node, f"{EDGE}{edge.number}") for edge in shown),
     )
 
 
@@ -176,7 +193,8 @@ def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
     own = edge.own
     if own is None:
         unknown = (Cell(NOTHING, FAINT) for _ in EDGE_COLUMNS[3:-1])
-        return (*head, Cell("down", BAD), *unknown, _process(edge.process))
+        state = Cell(STOPPED, WARN) if is_stopped(edge.process) else Cell("down", BAD)
+        return (*head, state, *unknown, _process(edge.process))
     return (
         *head,
         Cell(count(own.connections)),
@@ -232,10 +250,13 @@ def process_table(look: Look) -> Table:
                 _tuned(dumps, refused.get("core_dumps")),
             )
         )
-    return Table("Processes", PROCESS_COLUMNS, (2, 4), tuple(rows))
+    subjects = tuple(About(node, name) for node, name, _ in look.processes)
+    return Table(PROCESSES, PROCESS_COLUMNS, (2, 4), tuple(rows), subjects)
 
 
 def _answers(process: Process) -> Cell:
+    if is_stopped(process):
+        return Cell(STOPPED, WARN)
     if process.answers is None:
         return Cell(NOTHING, FAINT)  # it is not asked
     return Cell("yes", GOOD) if process.answers else Cell("no", BAD)

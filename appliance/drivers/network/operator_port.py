@@ -293,17 +293,24 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def secret_in(request: Request) -> str | None:
-    """The secret in a sign-in's body; None unless the body is such an object and short."""
+async def json_in(request: Request, size_max: int) -> dict[str, Any] | None:
+    """The JSON object that is a request's body, which a form of another site cannot send; None
+    unless the body is one, says so, and is short."""
     if request.headers.get("content-type") != "application/json":
         return None
     body = b""
     async for piece in request.stream():
         body += piece
-        if len(body) > SIGN_IN_SIZE_MAX:
+        if len(body) > size_max:
             return None
     try:
-        secret = parse_json(body)["secret"]
-    except (ValueError, TypeError, KeyError):
+        found = parse_json(body)
+    except ValueError:
         return None
+    return found if isinstance(found, dict) else None
+
+
+async def secret_in(request: Request) -> str | None:
+    """The secret in a sign-in's body; None unless the body is such an object and short."""
+    secret = (await json_in(request, SIGN_IN_SIZE_MAX) or {}).get("secret")
     return secret if isinstance(secret, str) else None

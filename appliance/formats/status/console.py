@@ -2,7 +2,25 @@
 
 from typing import ClassVar
 
+from appliance.formats.status.part import Part
 from appliance.formats.status.status import Status
+
+RUNNING, DONE, FAILED, UNSEEN = "running", "done", "failed", "not seen"  # how far an act is
+
+
+class OperatorAct(Part, frozen=True, kw_only=True):
+    """One that was begun on the page or told by a verb. `words`: what is waited for, or how it
+    ended; `recorded`: its audit record is committed."""
+
+    number: int
+    at_ms: int  # since the epoch
+    what: str
+    who: str
+    came_from: str
+    verb: str  # that does the same
+    state: str
+    words: str
+    recorded: bool = False
 
 
 class ConsoleStatus(Status, frozen=True, kw_only=True):
@@ -15,3 +33,5 @@ class ConsoleStatus(Status, frozen=True, kw_only=True):
     streams: int = 0  # pages that are told each second
     since: list[tuple[str, str, int]]
     connection_events: dict[str, int] = {}
+    operator_acts: list[OperatorAct] = []  # the newest of them, oldest first
+    audit_waiting: int = 0  # records that are not written yet

@@ -17,8 +17,9 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import argon2
 from starlette.applications import Starlette
@@ -29,7 +30,6 @@ from starlette.routing import Mount, Route
 
 from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError, FormatError
-from appliance.base.limits import SIGN_INS_WAITING_MAX
 from appliance.cores.console.model import Source
 from appliance.drivers.host import resources, service
 from appliance.drivers.host.beat import Beat
@@ -43,20 +43,15 @@ from appliance.drivers.host.node_folder import (
     own_secret,
 )
 from appliance.drivers.host.operator_door import (
-    SESSION_S,
-    THIS_MACHINE,
     Door,
-    SecretExpired,
 )
 from appliance.drivers.host.process import on_stop_signal
-from appliance.drivers.network.address import address_group
 from appliance.drivers.network.http_requests import Page, PageFiles, Streamed
 from appliance.drivers.network.metrics import Probes, Said, serves
 from appliance.drivers.network.operator_port import (
     Guard,
     OperatorPort,
     bind,
-    secret_in,
 )
 from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
@@ -64,8 +59,12 @@ from appliance.drivers.network.tls import show_certificate
 from appliance.formats.site import SITE_FILE
 from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.edge import EdgeStatus
+from appliance.formats.status.part import plain
 from appliance.formats.status.replica import ReplicaStatus
-from appliance.roles.console.watch import POLL_S, Kind, Watch
+from appliance.roles.console.act_requests import act_routes
+from appliance.roles.console.doer import Doer
+from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
+from appliance.roles.console.watch import ANSWER_S, LOOK_S, POLL_S, Kind, Watch
 
 WEB = resources.web()
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
@@ -79,15 +78,11 @@ class ConsoleRole:
 
     def __init__(self, node: NodeFolder, log: logging.Logger, kinds: Sequence[Kind]) -> None:
         self._node, self._log = node, log
-        self.watch = Watch(
-            node.path / SITE_FILE,
-            node.site,
-            lambda site: neighbours(node.path, site),
-            kinds,
-            tell=log.error,
-        )
+        self._kinds = kinds
+        self.watch = self._own_watch(ANSWER_S, log.error)
         self._door = Door(now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher())
-        self._entering = asyncio.Lock()
+        self.doer = Doer(node, self._own_watch(), log, self._hurry)
+        self._sign_ins = SignIns(self._door)
         self._news = asyncio.Condition()
         self._looks = 0
         self._looked_s, self._watched_s = 0.0, time.monotonic()
@@ -98,8 +93,20 @@ class ConsoleRole:
         self._streams = 0
         self._process = Figures()
         self._status = b"{}"
-        self._waiting: Counter[str] = Counter()  # sign-ins by address
         self._strangers: Counter[str] = Counter()
+
+    def _own_watch(
+        self, patience_s: float = LOOK_S, tell: Callable[[str], None] = lambda line: None
+    ) -> Watch:
+        node = self._node
+        return Watch(
+            node.path / SITE_FILE,
+            node.site,
+            lambda site: neighbours(node.path, site),
+            self._kinds,
+            patience_s=patience_s,
+            tell=tell,
+        )
 
     @property
     def url(self) -> str:
@@ -126,6 +133,7 @@ class ConsoleRole:
             cluster=self._node.site.cluster,
             number=0,
             status=self._told,
+            on_wish=self._on_note,
         )
         await door.start()
         serving = loop.create_task(port.serve(), name="console-http")
@@ -133,6 +141,8 @@ class ConsoleRole:
         stopped = loop.create_task(self._stopped.wait())
         self._life.task(polling)
         self._life.task(stopped)
+        self._beat.task(loop.create_task(self.doer.trail.run(), name="console-trail"))
+        self._life.opened(self.doer.close)
         self._life.opened(door.close)
         self._life.opened(port.close)
         try:
@@ -159,6 +169,8 @@ class ConsoleRole:
             streams=self._streams,
             since=[(alarm.name, alarm.subject, alarm.since_ms) for alarm in alarms],
             connection_events=self._connections(),
+            operator_acts=self.doer.told(),
+            audit_waiting=self.doer.trail.counts().waiting,
         )
 
     def _listen(self) -> socket.socket:
@@ -184,17 +196,17 @@ class ConsoleRole:
 
     def _app(self) -> Starlette:
         key = own_secret(self._node.path / METRICS_KEY_FILE)
-        probes = Probes(key, allowed=self._allowed, said=self._said, ready=self._is_ready)
+        probes = Probes(key, allowed=self._sign_ins.allowed, said=self._said, ready=self._is_ready)
         return Starlette(
             routes=[
                 Route("/", self._to_page),
                 Route("/console", self._page),
                 *probes.routes(),
-                Route("/console/sign-in", self._sign_in, methods=["POST"]),
-                Route("/console/sign-out", self._sign_out, methods=["POST"]),
+                *self._sign_ins.routes(),
                 Route("/console/status", self._show),
                 Route("/console/history", self._history),
                 Route("/console/events", self._events),
+                *act_routes(self.doer, self._sign_ins, self._tell_acts),
                 Mount("/web", PageFiles(directory=WEB)),
             ],
             middleware=[
@@ -221,17 +233,40 @@ class ConsoleRole:
             except FormatError as error:
                 self._log.error("%s; is it of another version?", error)
             else:
-                shown = self.watch.console.plain() | {"connection_events": self._connections()}
-                self._status = json.dumps(shown).encode()
-                self._looks += 1
+                self.doer.on_poll(self.watch.console.seen())
                 self._looked_s = began_s
-                async with self._news:
-                    self._news.notify_all()
+                await self._show_news()
             if self._looks == 1:
                 service.notify("READY=1", f"STATUS=console at {self.url}")
             due_s = max(due_s + POLL_S, time.monotonic())
             await self._rest(due_s)
             due_s = max(due_s, time.monotonic() - POLL_S)
+
+    async def _show_news(self) -> None:
+        """What the newest poll found, and how far acts are, to everybody who looks."""
+        console = self.watch.console
+        shown = console.plain() | {
+            "connection_events": self._connections(),
+            "offers": console.offers(),
+            "operator_acts": [plain(act) for act in self.doer.told()],
+            "audit_waiting": self.doer.trail.counts().waiting,
+        }
+        self._status = json.dumps(shown).encode()
+        self._looks += 1
+        async with self._news:
+            self._news.notify_all()
+
+    async def _tell_acts(self) -> None:
+        """An act was begun or has ended: pages need not wait for the next poll."""
+        if self._looks:
+            await self._show_news()
+
+    def _hurry(self) -> None:
+        self._wanted.set()
+
+    def _on_note(self, wish: dict[str, Any]) -> dict[str, Any]:
+        self._hurry()
+        return self.doer.on_note(wish)
 
     async def _rest(self, due_s: float) -> None:
         """Until the next look is due; without anybody who looks until one comes, or for long."""
@@ -239,7 +274,8 @@ class ConsoleRole:
         while True:
             self._beat.turned()
             now_s = time.monotonic()
-            watched = self._streams > 0 or now_s < self._watched_s + UNWATCHED_S
+            watched = self._streams > 0 or self.doer.is_busy
+            watched = watched or now_s < self._watched_s + UNWATCHED_S
             end_s = due_s if watched else max(due_s, unwatched_s)
             if now_s >= end_s:
                 return
@@ -268,64 +304,11 @@ class ConsoleRole:
 
     # --- requests
 
-    def _allowed(self, request: Request) -> bool:
-        allowed = self._door.knows(request.cookies.get(COOKIE))
-        request.state.visitor.signed_in = allowed
-        return allowed
-
     async def _to_page(self, request: Request) -> Response:
         return RedirectResponse("/console")
 
     async def _page(self, request: Request) -> Response:
         return Page(WEB / "console.html", media_type="text/html")
-
-    async def _sign_in(self, request: Request) -> Response:
-        """The secret in a JSON object: a form of another site cannot send one."""
-        secret = await secret_in(request)
-        if secret is None:
-            return _refusal(400, "expected a JSON object with the secret")
-        address = address_group(request.client.host) if request.client else ""
-        if self._is_crowded(address):
-            return _refusal(503, "others are signing in; try again in a second")
-        self._waiting[address] += 1
-        try:
-            async with self._entering:
-                shut = self._door.shut_for(address)
-                if shut > 0:
-                    return _refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
-                token = await asyncio.to_thread(self._door.enter, secret, address)
-        except SecretExpired:
-            return _refusal(403, "the secret has expired; a new one was printed just now")
-        finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
-        if token is None:
-            return _refusal(403, "this is not the secret printed last")
-        request.state.visitor.signed_in = True
-        response = Response(status_code=204)
-        response.set_cookie(
-            COOKIE,
-            token,
-            max_age=SESSION_S,
-            path="/",
-            secure=True,
-            httponly=True,
-            samesite="strict",
-        )
-        return response
-
-    def _is_crowded(self, address: str) -> bool:
-        """Secrets are judged one by one. A stranger waits for few, this machine for all."""
-        if address in THIS_MACHINE:
-            return False
-        return self._waiting[address] > 0 or self._waiting.total() >= SIGN_INS_WAITING_MAX
-
-    async def _sign_out(self, request: Request) -> Response:
-        self._door.leave(request.cookies.get(COOKIE))
-        response = Response(status_code=204)
-        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
-        return response
 
     async def _said(self) -> list[Said]:
         """What all processes of this machine answered last."""
@@ -346,30 +329,30 @@ class ConsoleRole:
         return bool(own) and all(map(serves, own))
 
     async def _show(self, request: Request) -> Response:
-        if not self._allowed(request):
-            return _refusal(401, "sign in first")
+        if not self._sign_ins.allowed(request):
+            return refusal(401, "sign in first")
         await self._fresh()
-        return Response(self._status, media_type="application/json", headers=_FRESH)
+        return Response(self._status, media_type="application/json", headers=FRESH)
 
     async def _history(self, request: Request) -> Response:
-        if not self._allowed(request):
-            return _refusal(401, "sign in first")
+        if not self._sign_ins.allowed(request):
+            return refusal(401, "sign in first")
         await self._fresh()
-        return JSONResponse({"points": self.watch.console.history()}, headers=_FRESH)
+        return JSONResponse({"points": self.watch.console.history()}, headers=FRESH)
 
     async def _events(self, request: Request) -> Response:
-        if not self._allowed(request):
-            return _refusal(401, "sign in first")
+        if not self._sign_ins.allowed(request):
+            return refusal(401, "sign in first")
         if self._streams >= STREAMS_MAX:
-            return _refusal(503, f"{STREAMS_MAX} pages are open already")
-        return Streamed(self._stream(request), media_type="text/event-stream", headers=_FRESH)
+            return refusal(503, f"{STREAMS_MAX} pages are open already")
+        return Streamed(self._stream(request), media_type="text/event-stream", headers=FRESH)
 
     async def _stream(self, request: Request) -> AsyncIterator[bytes]:
         """Each look as an event, until the page or the session ends."""
         self._streams += 1
         try:
             await self._fresh()
-            while not self._stopped.is_set() and self._allowed(request):
+            while not self._stopped.is_set() and self._sign_ins.allowed(request):
                 seen = self._looks
                 yield b"data: " + self._status + b"\n\n"
                 async with self._news:
@@ -377,13 +360,6 @@ class ConsoleRole:
                         await self._news.wait()
         finally:
             self._streams -= 1
-
-
-_FRESH = {"cache-control": "no-store"}
-
-
-def _refusal(code: int, why: str) -> Response:
-    return JSONResponse({"error": why}, status_code=code, headers=_FRESH)
 
 
 def make_role(

@@ -25,6 +25,7 @@ from appliance.formats.status.supervisor import SupervisorStatus
 
 POLL_S = 1.0
 ANSWER_S = 1.0  # for a process to say how it is
+LOOK_S = 0.4  # ... before an act is judged: whoever does not answer is not counted
 
 
 class Kind(Protocol):
@@ -84,6 +85,10 @@ class Watch:
             kind=self._sources[source].socket_kind(),
             timeout_s=self._patience_s,
         )
+
+    def sockets(self, node: int) -> Path:
+        """Where the processes of a node on this machine answer."""
+        return self._folders[node]
 
     def remember(self) -> None:
         """Take from the consoles of these nodes since when alarms hold: they saw them first."""

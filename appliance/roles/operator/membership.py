@@ -7,12 +7,15 @@ import asyncio
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MEMBERS_MAX
-from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.host.durable_file import write_durable
+from appliance.drivers.host.neighbours import neighbours
+from appliance.drivers.host.node_folder import REMOVED_FILE, NodeFolder
 from appliance.formats.envelope import OPERATION_MEMBER_CHANGE, OPERATION_RECONFIGURE
 from appliance.formats.group import Configuration
 from appliance.formats.membership import (
@@ -25,7 +28,7 @@ from appliance.formats.membership import (
     encode_change,
     encode_reconfigure,
 )
-from appliance.formats.site import Node, Shard, Site
+from appliance.formats.site import SITE_FILE, Node, Shard, Site
 from appliance.roles.operator.session import OperatorSession
 
 PATIENCE_S = 30.0
@@ -53,6 +56,9 @@ def name_of(site: Site, shard: Shard, replica_id: bytes) -> str:
     return site.nodes[index].name
 
 
+Say = Callable[[str], None]
+
+
 async def group_of(node: NodeFolder, shard: Shard) -> Configuration:
     """Who belongs to it, as it says itself. StorageError: nobody answers."""
     async with OperatorSession(node, shard, "member") as session:
@@ -61,12 +67,20 @@ async def group_of(node: NodeFolder, shard: Shard) -> Configuration:
         return session.configuration
 
 
-async def change_members(node: NodeFolder, shard: Shard, change: MemberChange) -> Configuration:
-    """Have a standby added or removed; the group afterwards."""
+async def change_members(
+    node: NodeFolder,
+    shard: Shard,
+    change: MemberChange,
+    *,
+    verb: str = "member",
+    say: Say = click.echo,
+) -> Configuration:
+    """Have a standby added or removed; the group afterwards. What lasts is told where a `verb`
+    asks."""
     what = "add" if change.kind == KIND_ADD else "remove"
     name = name_of(node.site, shard, change.replica_id)
     deadline = time.monotonic() + READY_S
-    async with OperatorSession(node, shard, "member") as session:
+    async with OperatorSession(node, shard, verb) as session:
         while True:
             if not await session.look(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
@@ -84,7 +98,7 @@ async def change_members(node: NodeFolder, shard: Shard, change: MemberChange) -
             session.waits("the end of a change that is under way")
             session.greet()
             await asyncio.sleep(AGAIN_S)
-        _judge(shard, verdict, f"{what} {name}")
+        _judge(shard, verdict, f"{what} {name}", say)
         wanted = change.kind == KIND_ADD
         while (change.replica_id in session.configuration.members) != wanted:
             if time.monotonic() > deadline + PATIENCE_S:
@@ -95,19 +109,27 @@ async def change_members(node: NodeFolder, shard: Shard, change: MemberChange) -
         return session.configuration
 
 
-async def reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> None:
+async def reconfigure(
+    node: NodeFolder,
+    shard: Shard,
+    up: int,
+    down: int,
+    *,
+    verb: str = "member",
+    say: Say = click.echo,
+) -> None:
     """Let the node `up`, a standby, vote in the place of `down`, and wait until it may."""
     ids = [shard.replica_id_of(index) for index in (up, down)]
     what = f"promote {node.site.nodes[up].name}, retire {node.site.nodes[down].name}"
     deadline = time.monotonic() + READY_S
-    async with OperatorSession(node, shard, "member") as session:
+    async with OperatorSession(node, shard, verb) as session:
         while True:
             if not await session.look(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
             group = session.configuration
             members = exchanged(group, shard.number, *ids)
             if members is None:
-                click.echo(f"member: shard {shard.number}: {what}: it is so already")
+                say(f"member: shard {shard.number}: {what}: it is so already")
                 return
             order = Reconfigure(group.epoch + 1, group.replica_count, members)
             raw = await session.ask(
@@ -119,7 +141,7 @@ async def reconfigure(node: NodeFolder, shard: Shard, up: int, down: int) -> Non
                 break
             session.waits(f"what a change needs: {verdict.name.lower()}")
             await asyncio.sleep(AGAIN_S)
-    _judge(shard, verdict, what)
+    _judge(shard, verdict, what, say)
 
 
 def exchanged(
@@ -146,13 +168,39 @@ def exchanged(
     return tuple(members)
 
 
-def _judge(shard: Shard, verdict: Verdict, what: str) -> None:
+def _judge(shard: Shard, verdict: Verdict, what: str, say: Say) -> None:
     """Say what was committed; StorageError for a refusal."""
     said = verdict.name.lower()
     if verdict not in (Verdict.OK, Verdict.ALREADY_APPLIED):
         remedy = REMEDIES.get(verdict, "look with `tigerchat member list`")
         raise StorageError(f"shard {shard.number}: {what}: {said}; {remedy}")
-    click.echo(f"member: shard {shard.number}: {what}: {said}")
+    say(f"member: shard {shard.number}: {what}: {said}")
+
+
+async def exchange(
+    node: NodeFolder, up: int, down: int, *, verb: str = "member", say: Say = click.echo
+) -> None:
+    """Let two members change places in every shard that both belong to."""
+    site = node.site
+    shards = [s for s in site.shards if up in s.members and down in s.members]
+    if not shards:
+        names = " and ".join(site.nodes[index].name for index in (up, down))
+        raise ConfigurationError(f"{names} share no shard")
+    for shard in shards:
+        await reconfigure(node, shard, up, down, verb=verb, say=say)
+
+
+async def take_out(
+    node: NodeFolder, index: int, *, verb: str = "member", say: Say = click.echo
+) -> None:
+    """Take the standby at `index` out of every shard; a local site starts it no more."""
+    for shard in node.site.shards_of(index):
+        await change_members(node, shard, removal(shard, index), verb=verb, say=say)
+    name = node.site.nodes[index].name
+    for place in neighbours(node.path, node.site):
+        if place.index == index and (place.path.parent / SITE_FILE).is_file():
+            write_durable(place.path / REMOVED_FILE, f"{name} belongs to no shard any more\n")
+            say(f"member: {name} is started no more with this site")
 
 
 def addition(shard: Shard, node: Node) -> MemberChange:

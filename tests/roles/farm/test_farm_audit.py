@@ -12,9 +12,10 @@ import pytest
 from appliance.base.limits import BODY_SIZE_MAX
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats.status.farm import AuditStatus
-from appliance.roles.farm import audit
-from appliance.roles.farm.audit import WAITING_MAX, AuditTrail, body_of
+from appliance.roles.farm.audit import AuditTrail, body_of
 from appliance.roles.farm.role import FarmRole
+from appliance.roles.operator import trail as trails
+from appliance.roles.operator.trail import WAITING_MAX
 
 
 def test_a_record_says_who_did_what_when_and_how_it_ended() -> None:
@@ -57,7 +58,7 @@ def test_the_act_that_may_be_in_the_log_already_is_not_the_one_that_is_forgotten
     trail = AuditTrail(node, "farm", logging.getLogger("test"))
     tried: list[bytes] = []
 
-    async def write(body: bytes) -> bool:
+    async def write(body: bytes, patience_s: float) -> bool:
         tried.append(body)
         if len(tried) == 1:
             for number in range(1, WAITING_MAX + 1):
@@ -66,9 +67,9 @@ def test_the_act_that_may_be_in_the_log_already_is_not_the_one_that_is_forgotten
             raise asyncio.CancelledError
         return len(tried) > 1
 
-    trail._write = write  # type: ignore[method-assign]
+    trail.trail.write = write  # type: ignore[method-assign]
     trail.note({"do": "place", "shard": 0}, "")
-    with mock.patch.object(audit, "PAUSE_S", 0), pytest.raises(asyncio.CancelledError):
+    with mock.patch.object(trails, "PAUSE_S", 0), pytest.raises(asyncio.CancelledError):
         asyncio.run(trail.run())
     assert [json.loads(body)["act"]["shard"] for body in tried] == [0, 0, 2]
     assert trail.told() == AuditStatus(written=1, waiting=WAITING_MAX - 1, forgotten=1)

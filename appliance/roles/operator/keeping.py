@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import StorageError
-from appliance.cores.console.model import ShardLine
 from appliance.drivers.network.ask import ask_status, status_of
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.status.edge import EdgeStatus
@@ -53,11 +52,21 @@ class Keeper:
         """Start it again; with `program`, words, and `source`, by that one from now on."""
         self._wish(name, {"start": name, **program})
 
-    def stop_edges(self, node: str) -> None:
-        """Send the chat clients of the node, whose supervisor this is, to others, to the end."""
+    def drain(self) -> None:
+        """Have its edges send their chat clients to other nodes and end."""
         for edge in self.edges():
             if edge.wanted:
                 self.stop(edge.name)
+
+    def undrain(self) -> None:
+        """Have its edges take chat clients again."""
+        for edge in self.edges():
+            if not edge.wanted:
+                self.start(edge.name)
+
+    def stop_edges(self, node: str) -> None:
+        """Send the chat clients of the node, whose supervisor this is, to others, to the end."""
+        self.drain()
         until(
             lambda: all(edge.has_ended for edge in self.edges()),
             STOP_S,
@@ -118,15 +127,3 @@ def until(condition: Callable[[], bool], seconds: float, what: str, verb: str = 
             if time.monotonic() > deadline:
                 raise StorageError(f"{what} after {seconds:.0f} s: look at its output{why}")
             time.sleep(POLL_S)
-
-
-def short_of(shard: ShardLine, node: int) -> int | None:
-    """How many replicas serve besides that of a node, if the shard would lack its quorum without
-    that one; else None."""
-    if not any(m.node == node and not m.standby and not m.removed for m in shard.members):
-        return None
-    left = sum(
-        member.normal and not member.standby and not member.removed and member.node != node
-        for member in shard.members
-    )
-    return left if left < shard.quorum else None

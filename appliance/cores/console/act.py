@@ -1,0 +1,98 @@
+"""What a row of the table of acts is made of, and what all rows say of nodes."""
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from appliance.cores.console.about import About
+from appliance.cores.console.alarms import node_name
+from appliance.cores.console.model import Look, Member, ShardLine
+from appliance.cores.console.stakes import NONE, clients, processes, replica_shard
+
+SHARDS, REPLICAS, EDGES, PROCESSES = "Shards", "Replicas", "Edges", "Processes"  # tables
+Words = Callable[[Look, About], str]
+
+
+def _nothing(look: Look, about: About) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """`named` of `About` say what it is about; `shown` gives for the subject of a row what it may
+    be about beside that; `seen` compares with the look before it began; `patience_s`: for so long
+    its effect is waited for."""
+
+    name: str
+    named: tuple[str, ...]
+    groups: tuple[str, ...]  # the tables under whose rows it stands
+    label: Words
+    shown: Callable[[Look, About], Iterable[About]]
+    sentence: Words
+    refusal: Words
+    waits: Words
+    seen: Callable[[Look, About, Look], bool]
+    verb: Words
+    typed: Words = _nothing
+    patience_s: float = 60.0
+    of_group: bool = False
+
+    def touches_group(self, about: About) -> bool:
+        """Whether it changes who serves a shard, leads it or votes."""
+        return self.of_group or replica_shard(about.process) != NONE
+
+
+# --- what is there --------------------------------------------------------------------------------
+
+
+def name_of(look: Look, node: int) -> str:
+    return node_name(look, node)
+
+
+def quoted(look: Look, node: int) -> str:
+    return shlex.quote(name_of(look, node))
+
+
+def member_of(shard: ShardLine, node: int) -> Member | None:
+    for member in shard.members:
+        if member.node == node and not member.removed:
+            return member
+    return None
+
+
+def memberships(look: Look, node: int) -> list[tuple[ShardLine, Member]]:
+    """The shards to which a node belongs, with its member of each."""
+    found = ((shard, member_of(shard, node)) for shard in look.shards)
+    return [(shard, member) for shard, member in found if member is not None]
+
+
+def unkept(look: Look, node: int, verb: str) -> str:
+    """Why nobody here can tell the processes of a node what to do; `verb` does it there."""
+    name = name_of(look, node)
+    if node not in look.here:
+        return (
+            f"{name} is on another machine: do it on the console of that machine, or there with "
+            f"`tigerchat {verb} --node-folder F`"
+        )
+    if processes(look, node):
+        return ""
+    if _serves(look, node):
+        return (
+            f"the roles of {name} are one process (`start --one-process`) or units of systemd, and "
+            "none can be told anything alone from here: nothing was changed; `tigerchat node stop "
+            f"{quoted(look, node)}` stops all of a local node, `systemctl stop` a unit"
+        )
+    return (
+        f"nobody keeps the processes of {name}, its supervisor does not answer: start the node "
+        "first, under systemd with `systemctl start tigerchat`"
+    )
+
+
+def _serves(look: Look, node: int) -> bool:
+    return clients(look, node) is not None or any(
+        member.own is not None for _, member in memberships(look, node)
+    )
+
+
+def verb_of(word: str) -> Words:
+    return lambda look, about: f"tigerchat {word} {quoted(look, about.node)}"

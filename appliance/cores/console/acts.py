@@ -1,0 +1,94 @@
+"""What an operator may do from the console: one table, a row an act.
+
+Page, terminal and whoever performs an act read the same row, and judge by what processes said when
+they were asked last:
+
+    Look ──shown──▶ offered beside a row ──refusal──▶ "" or the one sentence why not
+         ──sentence──▶ the one sentence of what will happen ──typed──▶ the name that is typed first
+         ──seen──▶ it is done: never told before
+
+Who may: whoever is signed in to the console, or has the node's folder in a terminal (`verb`).
+Every act that was begun is an audit record in shard 0.
+"""
+
+from typing import Any
+
+from appliance.cores.console.about import NOBODY, About
+from appliance.cores.console.act import Act
+from appliance.cores.console.group_acts import GROUP_ACTS
+from appliance.cores.console.model import Look
+from appliance.cores.console.process_acts import PROCESS_ACTS
+from appliance.formats.site import Site
+
+ACTS: tuple[Act, ...] = (*PROCESS_ACTS, *GROUP_ACTS)
+BY_NAME = {act.name: act for act in ACTS}
+assert len(BY_NAME) == len(ACTS)
+
+
+def _knows(look: Look, about: About) -> bool:
+    """Whether the site has all that is named."""
+    nodes, shards = range(len(look.site.nodes)), range(len(look.shards))
+    return (
+        about.node in (NOBODY, *nodes)
+        and about.other in (NOBODY, *nodes)
+        and about.shard in (NOBODY, *shards)
+    )
+
+
+def is_named(act: Act, look: Look, about: About) -> bool:
+    """Whether the site has what the act is to be about, and nothing else is named."""
+    empty = About()
+    said = {name for name in ("node", "process", "shard", "other")
+            if getattr(about, name) != getattr(empty, name)}  # fmt: skip
+    return said == set(act.named) and _knows(look, about) and about.node != about.other
+
+
+def about_names(site: Site, about: About) -> dict[str, str]:
+    """What it names, in the words of the site."""
+    found = {}
+    if about.node != NOBODY:
+        found["node"] = site.nodes[about.node].name
+    if about.process:
+        found["process"] = about.process
+    if about.shard != NOBODY:
+        found["shard"] = str(about.shard)
+    if about.other != NOBODY:
+        found["other"] = site.nodes[about.other].name
+    return found
+
+
+def in_words(site: Site, about: About) -> str:
+    """As a list of acts, and a reader of the screen, say it."""
+    names = about_names(site, about)
+    names |= {"shard": f"shard {about.shard}"} if about.shard != NOBODY else {}
+    return " ".join(names.values())
+
+
+def refusal(name: str, look: Look, about: About) -> str:
+    """Why the act is refused now; empty: it may be done."""
+    return BY_NAME[name].refusal(look, about)
+
+
+def offers(look: Look, group: str, row: About) -> list[dict[str, Any]]:
+    """Plain values: the acts beside a table's row of this subject, with why some are refused."""
+    return [
+        {
+            "act": act.name,
+            "about": _plain(about),
+            "label": act.label(look, about),
+            "sentence": act.sentence(look, about),
+            "refusal": act.refusal(look, about),
+            "typed": act.typed(look, about),
+            "verb": act.verb(look, about),
+        }
+        for act in ACTS
+        if group in act.groups
+        for about in act.shown(look, row)
+    ]
+
+
+def _plain(about: About) -> dict[str, Any]:
+    """Without what is not named."""
+    empty = About()
+    values = {name: getattr(about, name) for name in ("node", "process", "shard", "other")}
+    return {name: value for name, value in values.items() if value != getattr(empty, name)}

@@ -1,0 +1,251 @@
+"""Acts on the processes of a node: its edges send their clients away, one is stopped or started."""
+
+import shlex
+
+from appliance.base.printable import counted
+from appliance.cores.console.about import NOBODY, About
+from appliance.cores.console.act import (
+    EDGES,
+    PROCESSES,
+    REPLICAS,
+    Act,
+    Words,
+    member_of,
+    name_of,
+    quoted,
+    unkept,
+    verb_of,
+)
+from appliance.cores.console.model import Look, ShardLine
+from appliance.cores.console.stakes import (
+    EDGE,
+    clients,
+    farm_loss,
+    in_mid_file,
+    last_edge,
+    left_without,
+    loss,
+    processes,
+    replica_shard,
+    votes,
+)
+
+# --- edges ----------------------------------------------------------------------------------------
+
+
+def _edges(look: Look, about: About, *, wanted: bool) -> list[str]:
+    return [
+        name for name, kept in processes(look, about.node, EDGE) if kept.wanted is wanted
+    ]  # fmt: skip
+
+
+def _drain_shown(look: Look, row: About) -> list[About]:
+    return [About(row.node)] if _edges(look, row, wanted=True) else []
+
+
+def _drain_words(look: Look, about: About) -> str:
+    name, count = name_of(look, about.node), clients(look, about.node) or 0
+    return (
+        f"{name} sends its {counted(count, 'chat client')} to other nodes and takes none any more; "
+        "its replicas go on."
+    )
+
+
+def _drain_refusal(look: Look, about: About) -> str:
+    if why := unkept(look, about.node, f"node drain {quoted(look, about.node)}"):
+        return why
+    if not _edges(look, about, wanted=True):
+        return f"{name_of(look, about.node)} is drained already"
+    return last_edge(look, about.node)
+
+
+def _drain_seen(look: Look, about: About, before: Look) -> bool:
+    edges = processes(look, about.node, EDGE)
+    return bool(edges) and all(kept.ended and not kept.wanted for _, kept in edges)
+
+
+def _undrain_shown(look: Look, row: About) -> list[About]:
+    return [About(row.node)] if _edges(look, row, wanted=False) else []
+
+
+def _undrain_refusal(look: Look, about: About) -> str:
+    if why := unkept(look, about.node, f"node undrain {quoted(look, about.node)}"):
+        return why
+    if not _edges(look, about, wanted=False):
+        return f"{name_of(look, about.node)} takes chat clients already"
+    return ""
+
+
+def _undrain_seen(look: Look, about: About, before: Look) -> bool:
+    edges = processes(look, about.node, EDGE)
+    return bool(edges) and all(kept.wanted and kept.ready for _, kept in edges)
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+# What does not happen while a process of this name is stopped.
+_WITHOUT = {
+    "keeper": "what is older than the site keeps stays on the disk",
+    "shipper": "other nodes ship what is committed",
+    "metadata": "topics, reactions and read markers do not reach its clients",
+    "federation": "other nodes carry the shared rooms",
+    "farm": "the farm has one member less",
+}
+
+
+def _process_words(look: Look, about: About) -> str:
+    return f"{about.process} of {name_of(look, about.node)}"
+
+
+def _process_refusal(look: Look, about: About, verb: str) -> str:
+    """Why it cannot be told anything."""
+    words = f"node {verb} {quoted(look, about.node)} --process {shlex.quote(about.process)}"
+    if why := unkept(look, about.node, words):
+        return why
+    names = [name for name, _ in processes(look, about.node)]
+    if about.process not in names:
+        return f"{name_of(look, about.node)} has no process {about.process}: {', '.join(names)}"
+    return ""
+
+
+def _is_wanted(look: Look, about: About) -> bool | None:
+    return {n: kept.wanted for n, kept in processes(look, about.node)}.get(about.process)
+
+
+def _stop_shown(look: Look, row: About) -> list[About]:
+    here = row.node in look.here
+    return [About(row.node, row.process)] if _is_wanted(look, row) or not here else []
+
+
+def _stop_words(look: Look, about: About) -> str:
+    begin = f"{_process_words(look, about)} stops until it is started again"
+    if about.process.startswith(EDGE):
+        count = clients(look, about.node, about.process) or 0
+        return f"{begin}; its {counted(count, 'chat client')} go to other edges."
+    number = replica_shard(about.process)
+    if number in range(len(look.shards)):
+        shard = look.shards[number]
+        if _votes_in(shard, about.node):
+            left = left_without(shard, about.node)
+            leads = shard.primary is not None and shard.primary.node == about.node
+            other = "; another replica leads" if leads else ""
+            spare = f"{left - shard.quorum} more" if left > shard.quorum else "no other one"
+            return (
+                f"{begin}{other}. Then {counted(left, 'replica')} of shard {number} serve, "
+                f"{shard.quorum} are needed: {spare} may fail."
+            )
+        return f"{begin}; meanwhile the standby falls behind."
+    without = _WITHOUT.get(about.process, "nobody else does its work")
+    return f"{begin}; meanwhile {without}."
+
+
+def _votes_in(shard: ShardLine, node: int) -> bool:
+    member = member_of(shard, node)
+    return member is not None and votes(member)
+
+
+def _stop_refusal(look: Look, about: About) -> str:
+    if why := _process_refusal(look, about, "stop"):
+        return why
+    name = name_of(look, about.node)
+    if not _is_wanted(look, about):
+        return f"{_process_words(look, about)} is stopped already"
+    if about.process == "console":
+        return (
+            f"the console of {name} is not stopped alone, as operators see and act by it: "
+            f"`tigerchat node stop {quoted(look, about.node)}` stops the whole node"
+        )
+    if about.process == "farm":
+        return farm_loss(look, about.node)
+    if about.process == "shipper":
+        return in_mid_file(look, about.node)
+    if about.process.startswith(EDGE):
+        return last_edge(look, about.node, about.process)
+    number = replica_shard(about.process)
+    return loss(look, about.node, number) if number != NOBODY else ""
+
+
+def _stop_typed(look: Look, about: About) -> str:
+    """A replica that votes is one less of a quorum."""
+    number = replica_shard(about.process)
+    stake = number in range(len(look.shards)) and _votes_in(look.shards[number], about.node)
+    return name_of(look, about.node) if stake else ""
+
+
+def _stop_seen(look: Look, about: About, before: Look) -> bool:
+    kept = dict(processes(look, about.node)).get(about.process)
+    return kept is not None and kept.ended and not kept.wanted
+
+
+def _start_shown(look: Look, row: About) -> list[About]:
+    return [About(row.node, row.process)] if _is_wanted(look, row) is False else []
+
+
+def _start_refusal(look: Look, about: About) -> str:
+    if why := _process_refusal(look, about, "start"):
+        return why
+    return f"{_process_words(look, about)} runs already" if _is_wanted(look, about) else ""
+
+
+def _start_seen(look: Look, about: About, before: Look) -> bool:
+    kept = dict(processes(look, about.node)).get(about.process)
+    return kept is not None and kept.wanted and kept.ready and kept.answers is not False
+
+
+def _process_verb(word: str) -> Words:
+    return lambda look, about: (
+        f"tigerchat node {word} {quoted(look, about.node)} --process {shlex.quote(about.process)}"
+    )
+
+
+PROCESS_ACTS: tuple[Act, ...] = (
+    Act(
+        "drain",
+        ("node",),
+        (EDGES,),
+        lambda look, about: f"Drain {name_of(look, about.node)}…",
+        _drain_shown,
+        _drain_words,
+        _drain_refusal,
+        lambda look, about: f"the edges of {name_of(look, about.node)} to end",
+        _drain_seen,
+        verb_of("node drain"),
+    ),
+    Act(
+        "undrain",
+        ("node",),
+        (EDGES,),
+        lambda look, about: f"Let {name_of(look, about.node)} take clients again…",
+        _undrain_shown,
+        lambda look, about: f"{name_of(look, about.node)} takes chat clients again.",
+        _undrain_refusal,
+        lambda look, about: f"the edges of {name_of(look, about.node)} to serve",
+        _undrain_seen,
+        verb_of("node undrain"),
+    ),
+    Act(
+        "stop",
+        ("node", "process"),
+        (REPLICAS, EDGES, PROCESSES),
+        lambda look, about: f"Stop {_process_words(look, about)}…",
+        _stop_shown,
+        _stop_words,
+        _stop_refusal,
+        lambda look, about: f"{_process_words(look, about)} to end",
+        _stop_seen,
+        _process_verb("stop"),
+        typed=_stop_typed,
+    ),
+    Act(
+        "start",
+        ("node", "process"),
+        (REPLICAS, EDGES, PROCESSES),
+        lambda look, about: f"Start {_process_words(look, about)}…",
+        _start_shown,
+        lambda look, about: f"{_process_words(look, about)} is started again.",
+        _start_refusal,
+        lambda look, about: f"{_process_words(look, about)} to serve",
+        _start_seen,
+        _process_verb("start"),
+    ),
+)

@@ -1,0 +1,52 @@
+"""Acts over HTTP: `POST /console/acts`, a JSON object with the act, what it is about, and the name
+that was typed. Whoever is not signed in learns nothing; what is refused is told with its reason."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from appliance.cores.console.about import About
+from appliance.drivers.network.operator_port import json_in
+from appliance.roles.console.doer import ActRefused, ActUnknown, Doer
+from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
+
+ACT_SIZE_MAX = 1024  # bytes of a request's body
+_UNKNOWN = "expected a JSON object with an act that the site has, and what it is about"
+
+
+def act_routes(doer: Doer, sign_ins: SignIns, tell: Callable[[], Awaitable[None]]) -> list[Route]:
+    """`tell` shows every page what was begun."""
+
+    async def begin(request: Request) -> Response:
+        if not sign_ins.allowed(request):
+            return refusal(401, "sign in first")
+        asked = _asked(await json_in(request, ACT_SIZE_MAX))
+        if asked is None:
+            return refusal(400, _UNKNOWN)
+        who, where = sign_ins.who(request), request.client.host if request.client else "nowhere"
+        try:
+            number = await doer.begin(*asked, who, where)
+        except ActUnknown:
+            return refusal(400, _UNKNOWN)
+        except ActRefused as why:
+            return refusal(409, str(why))
+        await tell()
+        return JSONResponse({"number": number}, status_code=202, headers=FRESH)
+
+    return [Route("/console/acts", begin, methods=["POST"])]
+
+
+def _asked(body: dict[str, Any] | None) -> tuple[str, About, str] | None:
+    """The act's name, what it is about, and what was typed; None: it is no such object."""
+    if body is None:
+        return None
+    name, about, typed = body.get("act"), body.get("about"), body.get("typed", "")
+    if type(name) is not str or type(about) is not dict or type(typed) is not str:
+        return None
+    kinds = {"node": int, "process": str, "shard": int, "other": int}
+    if any(type(value) is not kinds.get(key) for key, value in about.items()):
+        return None
+    return name, About(**about), typed

@@ -1,0 +1,97 @@
+"""Who signs in to the console, and whose request this is."""
+
+import asyncio
+from collections import Counter
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from appliance.base.limits import SIGN_INS_WAITING_MAX
+from appliance.drivers.host.operator_door import (
+    SESSION_S,
+    THIS_MACHINE,
+    Door,
+    SecretExpired,
+)
+from appliance.drivers.network.address import address_group
+from appliance.drivers.network.operator_port import secret_in
+
+COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
+FRESH = {"cache-control": "no-store"}
+
+
+def refusal(code: int, why: str) -> Response:
+    return JSONResponse({"error": why}, status_code=code, headers=FRESH)
+
+
+class SignIns:
+    """At the door of one console: secrets are judged one by one."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._entering = asyncio.Lock()
+        self._waiting: Counter[str] = Counter()  # sign-ins by address
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/console/sign-in", self._sign_in, methods=["POST"]),
+            Route("/console/sign-out", self._sign_out, methods=["POST"]),
+        ]
+
+    def allowed(self, request: Request) -> bool:
+        allowed = self._door.knows(request.cookies.get(COOKIE))
+        request.state.visitor.signed_in = allowed
+        return allowed
+
+    def who(self, request: Request) -> str:
+        """The session of a request that is allowed, in words that open nothing."""
+        return f"console session {self._door.name_of(request.cookies[COOKIE])}"
+
+    async def _sign_in(self, request: Request) -> Response:
+        """The secret in a JSON object: a form of another site cannot send one."""
+        secret = await secret_in(request)
+        if secret is None:
+            return refusal(400, "expected a JSON object with the secret")
+        address = address_group(request.client.host) if request.client else ""
+        if self._is_crowded(address):
+            return refusal(503, "others are signing in; try again in a second")
+        self._waiting[address] += 1
+        try:
+            async with self._entering:
+                shut = self._door.shut_for(address)
+                if shut > 0:
+                    return refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
+                token = await asyncio.to_thread(self._door.enter, secret, address)
+        except SecretExpired:
+            return refusal(403, "the secret has expired; a new one was printed just now")
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+        if token is None:
+            return refusal(403, "this is not the secret printed last")
+        request.state.visitor.signed_in = True
+        response = Response(status_code=204)
+        response.set_cookie(
+            COOKIE,
+            token,
+            max_age=SESSION_S,
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    def _is_crowded(self, address: str) -> bool:
+        """Secrets are judged one by one. A stranger waits for few, this machine for all."""
+        if address in THIS_MACHINE:
+            return False
+        return self._waiting[address] > 0 or self._waiting.total() >= SIGN_INS_WAITING_MAX
+
+    async def _sign_out(self, request: Request) -> Response:
+        self._door.leave(request.cookies.get(COOKIE))
+        response = Response(status_code=204)
+        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+        return response

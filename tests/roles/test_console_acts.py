@@ -1,0 +1,441 @@
+"""Acts from the console, in its own process, over HTTP and by verbs: done when they are seen, one
+at a time, and written into shard 0. Who keeps the processes is scripted, replicas are real."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from appliance.__main__ import main
+from appliance.cores.console.about import About
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
+from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.status import StatusServer
+from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.record import BODY, BODY_LEN
+from appliance.formats.segment import RING_HEAD_SIZE
+from appliance.node.catalogue import ROLES
+from appliance.roles.console import act_requests, doer
+from appliance.roles.console.doer import ACTS_MAX, ActRefused, ActUnknown
+from appliance.roles.console.role import ConsoleRole
+from appliance.roles.console.sign_ins import COOKIE
+from appliance.roles.operator import noting, trail
+from tests.patience import HUNG_S
+from tests.roles.conftest import MakeSite
+from tests.roles.wired_site import WiredSite, until
+
+WHO = ("console session abc", "192.0.2.7")
+KEEPER = About(0, "keeper")
+
+
+class Kept:
+    """Stands for a node's supervisor: what it is told to stop has ended, unless it is `deaf`."""
+
+    def __init__(self, folder: Path, cluster: bytes) -> None:
+        self.deaf = False
+        self.children = {
+            name: {"name": name, "pid": 7, "ready": True, "halt": "", "wanted": True}
+            for name in ("replica-0", "edge-0", "console", "keeper")
+        }
+        self.server = StatusServer(
+            folder / SOCKETS_FOLDER / "supervisor-0",
+            cluster=cluster,
+            number=0,
+            status=lambda: {"children": list(self.children.values())},
+            on_wish=self.grant,
+        )
+
+    def grant(self, wish: dict[str, Any]) -> dict[str, Any]:
+        for verb, wanted in (("stop", False), ("start", True)):
+            name = wish.get(verb)
+            if name in self.children and not self.deaf:
+                pid = 7 if wanted else None
+                self.children[name] |= {"wanted": wanted, "ready": wanted, "pid": pid}
+        return {"done": True}
+
+
+class Console:
+    """The role without its port: polled by hand."""
+
+    def __init__(self, site: WiredSite) -> None:
+        self.role = ConsoleRole(open_node(site.node(0)), logging.getLogger("test"), ROLES)
+        self.doer = self.role.doer
+        self.kept = Kept(site.node(0), self.role._node.site.cluster)
+
+    async def poll(self) -> None:
+        await self.role.watch.poll_beside()
+        self.doer.on_poll(self.role.watch.console.seen())
+
+    async def begin(self, act: str, about: About, typed: str = "") -> int:
+        return await self.doer.begin(act, about, typed, *WHO)
+
+    async def refusal(self, act: str, about: About, typed: str = "") -> str:
+        with pytest.raises(ActRefused) as refused:
+            await self.begin(act, about, typed)
+        return str(refused.value)
+
+    async def ended(self, number: int) -> tuple[str, str]:
+        """How it ended."""
+        while True:
+            await self.poll()
+            (told,) = [told for told in self.doer.told() if told.number == number]
+            if told.state != "running":
+                return told.state, told.words
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def console(site: WiredSite) -> AsyncIterator[Console]:
+    made = Console(site)
+    await made.kept.server.start()
+    writing = asyncio.create_task(made.doer.trail.run())
+    try:
+        yield made
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        await made.doer.close()
+        await made.kept.server.close()
+
+
+def audited(site: WiredSite) -> list[dict[str, Any]]:
+    """What stands in shard 0, oldest first, as the ring of its replica has it."""
+    rooms = site.replicas[0]._rooms
+    found = []
+    for seq in range(rooms.log_seq):
+        at = RING_HEAD_SIZE + seq * RECORD_SIZE  # of the first segment
+        raw = bytes(rooms._segment._ring[at : at + RECORD_SIZE])
+        size = int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")
+        found.append(json.loads(raw[BODY : BODY + size]))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail, "PAUSE_S", 0.05)
+    monkeypatch.setattr(trail, "PATIENCE_S", 1.0)
+
+
+def test_an_act_is_done_when_it_is_seen_and_stands_in_the_audit(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        async with console(site) as here:
+            number = await here.begin("stop", KEEPER)
+            (told,) = here.doer.told()
+            assert (told.number, told.state) == (number, "running"), "nothing is seen yet"
+            assert told.words == "waits for keeper of node-0 to end"
+            assert "under way" in await here.refusal("start", KEEPER)
+            assert await here.ended(number) == ("done", "seen")
+            assert here.kept.children["keeper"]["wanted"] is False
+            await until(lambda: here.doer.told()[0].recorded)
+            again = await here.begin("start", KEEPER)
+            assert await here.ended(again) == ("done", "seen")
+            await until(lambda: here.doer.told()[1].recorded)
+            first, second = audited(site)
+            assert first["act"] == {"do": "stop", "node": "node-0", "process": "keeper"}
+            assert (first["who"], first["from"], first["outcome"]) == (*WHO, "")
+            assert second["act"]["do"] == "start"
+
+    make_site(1).run(story)
+
+
+def test_what_is_refused_changes_nothing_and_has_the_tables_sentence(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        async with console(site) as here:
+            replica = About(0, "replica-0")
+            assert await here.refusal("stop", replica, "node-0") == (
+                "without node-0 shard 0 has 0 of 1 needed replicas: nothing could be acknowledged; "
+                "bring the others up first (`tigerchat status`)"
+            )
+            for act, about in (("burn", KEEPER), ("stop", About(0)), ("stop", About(7, "keeper"))):
+                with pytest.raises(ActUnknown):
+                    await here.begin(act, about)
+            assert all(child["wanted"] for child in here.kept.children.values())
+            assert here.doer.told() == [] and audited(site) == []
+
+    make_site(1).run(story)
+
+
+def test_a_primary_steps_down_and_goes_on_as_a_backup(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        roles = [await site.start_replica(index) for index in range(2)]
+        await until(lambda: all(role.status().status == "normal" for role in roles))
+        async with console(site) as here:
+            leads = [r.status().role for r in roles].index("primary")
+            about = About(leads, shard=0)
+            number = await here.begin("step-down", about)
+            assert await here.ended(number) == ("done", "seen")
+            assert roles[1 - leads].status().role == "primary"
+            assert f"node-{leads} does not lead shard 0" in await here.refusal("step-down", about)
+            await until(lambda: here.doer.told()[0].recorded and audited(site))
+            assert audited(site)[-1]["act"]["do"] == "step-down"
+
+    make_site(2).run(story)
+
+
+def test_what_does_not_come_about_is_told_as_not_seen(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            here.kept.deaf = True
+            number = await here.begin("stop", KEEPER)
+            await until(lambda: here.doer._runs[0].performed)
+            monkeypatch.setattr(doer.time, "monotonic", lambda: time.monotonic_ns() / 1e9 + 61)
+            assert await here.ended(number) == (
+                "not seen", "not seen in 60 s: keeper of node-0 to end; look at its output"
+            )  # fmt: skip
+            monkeypatch.undo()
+
+    make_site(1).run(story)
+
+
+def test_acts_on_this_node_go_on_without_a_quorum_and_are_written_when_it_is_back(
+    make_site: MakeSite,
+) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            number = await here.begin("stop", KEEPER)
+            assert await here.ended(number) == ("done", "seen")
+            assert here.doer.trail.counts().waiting == 1 and not here.doer.told()[0].recorded
+            role = await site.start_replica(0)
+            await until(lambda: here.doer.told()[0].recorded)
+            assert role.status().log_seq == 1 and audited(site)[0]["act"]["do"] == "stop"
+
+    make_site(1).run(story)
+
+
+def test_a_refusal_is_not_held_up_by_processes_that_hang(make_site: MakeSite) -> None:
+    """Sockets that take a connection and say nothing: the fastest of some tries counts, as other
+    tests may have the processor."""
+
+    async def story(site: WiredSite) -> None:
+        with contextlib.ExitStack() as hanging:
+            for name in ("shard-0", "edge-0"):
+                for node in range(2):
+                    listener = hanging.enter_context(socket.socket(socket.AF_UNIX))
+                    listener.bind(str(site.node(node) / SOCKETS_FOLDER / name))
+                    listener.listen()
+            async with console(site) as here:
+                took = []
+                while not took or (min(took) >= 1.0 and len(took) < 20):
+                    began = time.monotonic()
+                    said = await here.refusal("stop", About(0, "replica-0"))
+                    took.append(time.monotonic() - began)
+                assert "shard 0 has 0 of 2 needed replicas" in said
+                assert min(took) < 1.0
+
+    make_site(2).run(story)
+
+
+def test_the_list_is_bounded_and_what_runs_stays_in_it(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            here.kept.deaf = True
+            await here.begin("stop", KEEPER)
+            for _ in range(ACTS_MAX + 5):
+                note = {"act": "drain", "what": "drain x", "who": "u", "came_from": "terminal"}
+                assert here.doer.on_note({"note": note | {"verb": "v"}}) == {"noted": True}
+            told = here.doer.told()
+            assert len(told) == ACTS_MAX and told[0].state == "running"
+            for broken in (None, {"act": 1}, {**note, "verb": "v" * 301}, "words"):
+                assert here.doer.on_note({"note": broken}) == {"noted": False}
+
+    make_site(1).run(story)
+
+
+def test_a_verb_has_its_act_shown_and_written_by_a_console_or_writes_it_itself(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        node = open_node(site.node(0))
+        async with console(site) as here:
+            door = StatusServer(
+                Path(SOCKETS_FOLDER) / "console-0", cluster=node.site.cluster, number=0,
+                status=here.role._told, on_wish=here.doer.on_note,
+            )  # fmt: skip
+            await door.start()
+            said = await asyncio.to_thread(
+                noting.note, [node], "drain", "drain node-0", {"node": "node-0"}
+            )
+            await door.close()
+            (told,) = here.doer.told()
+            assert said == "" and told.what == "drain node-0" and told.state == "done"
+            assert told.who.startswith("terminal user ") and told.came_from == "terminal"
+            await until(lambda: here.doer.told()[0].recorded)
+        assert await asyncio.to_thread(noting.note, [node], "drain", "x", {"node": "y"}) == ""
+        assert [row["act"]["node"] for row in audited(site)] == ["node-0", "y"]
+
+    make_site(1).run(story)
+
+
+def test_verbs_do_the_same_by_the_same_rules(
+    make_site: MakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(site: WiredSite) -> None:
+        roles = [await site.start_replica(index) for index in range(2)]
+        await until(lambda: all(role.status().status == "normal" for role in roles))
+        capsys.readouterr()
+
+        async def verb(*words: str) -> tuple[int, str]:
+            whole = ["node", *words, "--node-folder", str(site.node(0))]
+            code = await asyncio.to_thread(main, whole)
+            said = capsys.readouterr()
+            return code, said.out + said.err
+
+        async with console(site) as here:
+            leads = [role.status().role for role in roles].index("primary")
+            name, other = f"node-{leads}", f"node-{1 - leads}"
+            code, said = await verb("step-down", name)
+            assert (code, said) == (0, f"node: {other} leads shard 0\n")
+            assert (await verb("step-down", name))[1].endswith(
+                f"{name} leads no shard: look with `tigerchat status`\n"
+            )
+            refused = await here.refusal("step-down", About(leads, shard=0))
+            assert refused in (await verb("step-down", name, "--shard", "0"))[1]
+            assert (await verb("step-down", name, "--shard", "7"))[0] == 2
+            assert (await verb("stop", "node-0", "--process", "keeper"))[0] == 0
+            assert here.kept.children["keeper"]["wanted"] is False
+            refused = await here.refusal("stop", KEEPER)
+            assert refused in (await verb("stop", "node-0", "--process", "keeper"))[1]
+            assert (await verb("start", "node-0", "--process", "keeper"))[0] == 0
+            refused = await here.refusal("stop", About(0, "replica-0"))
+            code, said = await verb("stop", "node-0", "--process", "replica-0")
+            assert code == 1 and said.endswith(f"{refused}, or say --force\n")
+            assert "nobody keeps the node" in (await verb("stop", "node-0"))[1]
+            assert (await verb("drain", "node-0"))[0] == 0
+            assert here.kept.children["edge-0"]["wanted"] is False
+            assert (await verb("undrain", "node-0"))[0] == 0
+            assert here.kept.children["edge-0"]["wanted"] is True
+        await until(lambda: len(audited(site)) == 5)  # this replica may be a backup
+        done = [row["act"]["do"] for row in audited(site)]
+        assert done == ["step-down", "stop", "start", "drain", "undrain"]
+
+    make_site(2).run(story)
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def signed_in(role: ConsoleRole, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
+    role._door.open()
+    secret = capsys.readouterr().out.rpartition(" ")[2].strip()
+    token = role._door.enter(secret, "127.0.0.1")
+    assert token is not None
+    yield token
+
+
+async def post(role: ConsoleRole, body: bytes, **heads: str) -> tuple[int, Any]:
+    """Code and answer; AssertionError where a body is read that is not to be."""
+    said: list[dict[str, Any]] = []
+    is_read = []
+
+    async def receive() -> dict[str, Any]:
+        is_read.append(True)
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        said.append(message)
+
+    heads = {"host": "127.0.0.1", "content_type": "application/json"} | heads
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "path": "/console/acts",
+        "headers": [(key.replace("_", "-").encode(), text.encode()) for key, text in heads.items()],
+        "query_string": b"", "client": ("192.0.2.7", 1),
+        "state": {"visitor": SimpleNamespace(signed_in=False)},
+    }  # fmt: skip
+    await role._app()(scope, receive, send)
+    code = said[0]["status"]
+    assert code in (202, 409, 400) or not is_read
+    return code, json.loads(said[1]["body"])
+
+
+def test_acts_are_for_who_is_signed_in_and_from_this_page(
+    make_site: MakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            await here.poll()
+            act = {"act": "stop", "about": {"node": 0, "process": "keeper"}}
+            body = json.dumps(act).encode()
+            assert (await post(here.role, body))[0] == 401
+            with signed_in(here.role, capsys) as token:
+                cookie = f"{COOKIE}={token}"
+                for strange in (
+                    {"origin": "https://evil.example"},
+                    {"origin": "null"},
+                    {"sec_fetch_site": "cross-site"},
+                    {"sec_fetch_site": "same-site"},
+                    {"host": "evil.example"},
+                ):
+                    code, _ = await post(here.role, body, cookie=cookie, **strange)
+                    assert code == 403, strange
+                for kind in ("text/plain", "application/x-www-form-urlencoded"):
+                    code, _ = await post(here.role, body, cookie=cookie, content_type=kind)
+                    assert code == 400, kind
+                for broken in (
+                    b"", b"[]", b"{}", b"\xff", json.dumps(act | {"typed": 1}).encode(),
+                    json.dumps(act | {"about": {"node": True}}).encode(),
+                    json.dumps(act | {"about": {"node": 0, "burn": 1}}).encode(),
+                    json.dumps(act | {"typed": "x" * act_requests.ACT_SIZE_MAX}).encode(),
+                ):  # fmt: skip
+                    assert (await post(here.role, broken, cookie=cookie))[0] == 400, broken
+                assert here.kept.children["keeper"]["wanted"] is True
+                code, said = await post(here.role, body, cookie=cookie, origin="https://127.0.0.1")
+                assert (code, said) == (202, {"number": 1})
+                (told,) = here.doer.told()
+                assert told.came_from == "192.0.2.7" and told.who.startswith("console session ")
+                assert token not in told.who
+                code, said = await post(here.role, body, cookie=cookie)
+                assert code == 409 and "under way" in said["error"]
+
+    make_site(1).run(story)
+
+
+def test_what_a_console_says_of_itself_has_the_list(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            here.role._looks = 1
+            number = await here.begin("stop", KEEPER)
+            await here.ended(number)
+            await here.role._tell_acts()
+            shown = json.loads(here.role._status)
+            (act,) = shown["operator_acts"]
+            assert (act["what"], act["state"]) == ("stop node-0 keeper", "done")
+            assert act["verb"] == "tigerchat node stop node-0 --process keeper"
+            (row,) = shown["offers"]["Edges"]
+            assert row["subject"] == "node-0 edge-0"
+            assert {offer["act"] for offer in row["acts"]} == {"drain", "stop"}
+            assert here.role._told().operator_acts[0].state == "done"
+
+    make_site(1).run(story)
+
+
+def test_nothing_of_a_wish_is_taken_by_a_replica_but_to_step_down(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        node = open_node(site.node(0))
+        for wish in ({"do": "step_up"}, {"stop": "all"}):
+            said = await asyncio.to_thread(
+                ask_status, node.path / SOCKETS_FOLDER, cluster=node.site.cluster, shard=0,
+                timeout_s=HUNG_S, wish=wish,
+            )  # fmt: skip
+            assert said is not None and said["status"] == "normal"
+        assert role.status().role == "primary" and not role.status().marks.get("primary_hands_over")
+
+    make_site(1).run(story)
