@@ -5,9 +5,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.host.operator_door import FAILURES_MAX
+from appliance.drivers.network.ask import ask_status
 from tests import forked
 from tests.patience import HUNG_S
 from tests.web.site import LiveSite, wait_for
@@ -184,3 +186,133 @@ def test_on_a_telephone_the_tables_scroll_and_the_page_does_not(
     assert boxes.evaluate_all("all => all.some((box) => box.scrollWidth > box.clientWidth)")
     outside = "all => all.filter((each) => each.getBoundingClientRect().right > 360).length"
     assert page.locator(".table, .chart, .alarms, .top > *").evaluate_all(outside) == 0
+
+
+# --- acts -----------------------------------------------------------------------------------------
+
+
+def menu_of(page: Page, subject: str, table: str) -> Locator:
+    """Opened by the keyboard alone."""
+    shown = page.locator(".table", has=page.get_by_role("heading", name=table))
+    shown.get_by_role("button", name=f"Acts on {subject}", exact=True).press("Enter")
+    return page.get_by_role("menu", name=f"Acts on {subject}")
+
+
+def act(page: Page, subject: str, table: str, label: str, *, typed: str = "") -> None:
+    """Chosen, confirmed and seen to be done."""
+    before = page.locator(".done li").count()
+    item = menu_of(page, subject, table).get_by_role("menuitem", name=label)
+    expect(item).to_have_attribute("aria-disabled", "false")
+    item.press("Enter")
+    dialog = page.get_by_role("dialog", name=label)
+    go = dialog.get_by_role("button", name="Do it")
+    if typed:
+        expect(go).to_be_disabled()
+        dialog.get_by_role("textbox").fill(typed[:-1])
+        expect(go).to_be_disabled()
+        dialog.get_by_role("textbox").fill(typed)
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    expect(page.locator(".done li")).to_have_count(before + 1)
+    expect(page.locator(".done li").first).to_have_attribute("data-state", "done")
+
+
+def faults_of(page: Page) -> list[str]:
+    """What goes wrong in it from now on."""
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    return faults
+
+
+def test_an_operator_acts_on_the_page_and_nothing_takes_a_quorum_away(
+    context: BrowserContext, site: LiveSite
+) -> None:
+    page = sign_in(context, site)
+    faults = faults_of(page)
+    edges = page.locator(".table", has=page.get_by_role("heading", name="Edges"))
+    edge = edges.locator("tbody tr", has_text="node-2").locator("td:nth-child(3)")
+    menu = menu_of(page, "node-2 edge-0", "Edges")
+    expect(menu.get_by_role("menuitem").first).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu).to_have_count(0)
+    button = edges.get_by_role("button", name="Acts on node-2 edge-0")
+    expect(button).to_be_focused()
+    act(page, "node-2 edge-0", "Edges", "Drain node-2")
+    expect(edge).to_have_text("stopped")
+    expect(button).to_be_focused()
+    act(page, "node-2 edge-0", "Edges", "Let node-2 take clients again")
+    expect(edge).not_to_have_text("stopped")
+    act(page, "node-2 metadata", "Processes", "Stop metadata")
+    act(page, "node-2 metadata", "Processes", "Start metadata")
+    leader = page.locator(".table", has_text="Shards").locator("tbody td:nth-child(2)")
+    led = leader.inner_text()
+    act(page, "shard 0", "Shards", "Let another replica lead shard 0")
+    expect(leader).not_to_have_text(led)
+    act(page, "node-2 replica-0", "Replicas", "Stop replica-0", typed="node-2")
+    replicas = page.locator(".table", has_text="Replicas")
+    state = replicas.locator("tbody tr", has_text="node-2").locator("td:nth-child(5)")
+    expect(state).to_have_text("stopped")
+    url = site.console_url(1)
+    asked = {"act": "stop", "about": {"node": 0, "process": "replica-0"}, "typed": "node-0"}
+    refused = context.request.post(url + "/acts", data=asked)
+    sentence = (
+        "without node-0 shard 0 has 1 of 2 needed replicas: nothing could be acknowledged; bring "
+        "the others up first (`tigerchat status`)"
+    )
+    assert (refused.status, refused.json()["error"]) == (409, sentence)
+    act(page, "node-2 replica-0", "Replicas", "Start replica-0")
+    expect(state).to_have_text("normal")
+    asked = {"act": "stop", "about": {"node": 2, "process": "replica-0"}}
+    assert "type node-2 to say" in context.request.post(url + "/acts", data=asked).json()["error"]
+    expect(page.locator(".done li", has_text="audit waits")).to_have_count(0)
+
+    site.kill(0)
+    expect(page.locator('[data-alarm="replica_down"]')).to_contain_text("shard 0 on node-0")
+    menu = menu_of(page, "node-2 replica-0", "Replicas")
+    item = menu.get_by_role("menuitem", name="Stop replica-0")
+    expect(item).to_have_attribute("aria-disabled", "true")
+    expect(item.locator(".why")).to_have_text(sentence.replace("node-0", "node-2"))
+    item.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("Escape")
+    words = ["node", "stop", "node-2", "--process", "replica-0", "--local", str(site.folder)]
+    said = forked.run(words)
+    assert said.returncode == 1
+    assert said.stderr.strip().endswith(sentence.replace("node-0", "node-2") + ", or say --force")
+    site.start(0)
+
+    hostile = '<img src=x onerror="document.title=1">'
+    note = {"act": "drain", "what": hostile, "who": hostile, "came_from": "terminal", "verb": "v"}
+    door = site.folder / "node-1" / SOCKETS_FOLDER
+    wish = {"note": note}
+    noted = ask_status(door, cluster=site.site.cluster, shard=0, kind="console", wish=wish)
+    assert noted == {"noted": True}
+    expect(page.locator(".done li b").first).to_have_text(hostile)
+    page.reload()
+    expect(page.locator(".done li")).to_have_count(8)
+    expect(page.locator(".done li b").first).to_have_text(hostile)
+    expect(page.locator(".done li b").last).to_have_text("drain node-2")
+    assert page.locator(".done img").count() == 0 and faults == []
+
+
+def test_acts_come_from_this_page_alone(context: BrowserContext, site: LiveSite) -> None:
+    """As a form and a fetch of another site send them, with the operator's session."""
+    url = site.console_url(1)
+    assert context.request.post(url + "/sign-in", data={"secret": site.secret(1)}).status == 204
+    asked = {"act": "drain", "about": {"node": 2}}
+    for heads in (
+        {"origin": "https://evil.example", "sec-fetch-site": "cross-site"},
+        {"origin": "null", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
+        {"sec-fetch-site": "same-site"},
+        {"host": "evil.example"},
+    ):
+        answer = context.request.post(url + "/acts", data=asked, headers=heads)
+        assert answer.status == 403, heads
+    form = context.request.post(url + "/acts", form={"act": "drain"})
+    assert form.status == 400
+    assert context.request.get(url + "/acts").status == 405
+    told = context.request.get(url + "/status").json()
+    assert [act for act in told["operator_acts"] if act["state"] == "running"] == []
+    context.request.post(url + "/sign-out")
+    assert context.request.post(url + "/acts", data=asked).status == 401

@@ -1,6 +1,7 @@
 // The console page: what is wrong, two curves, and the tables that the terminal shows as well.
 
 import { html, render, useLayoutEffect, useRef, useState } from "../markup.js";
+import { ActButton, ActDialog, ActList, ActMenu, keyOf } from "./acts.js";
 import { Chart, LATENCY, RATE } from "./charts.js";
 import { Feed } from "./feed.js";
 
@@ -28,16 +29,19 @@ function SignIn({ feed }) {
   </form></main>`;
 }
 
-function Table({ table }) {
+function Table({ table, offers, opened, onOpen }) {
   const aligned = (i) => (table.numbers.includes(i) ? "number" : "");
+  const acts = (at) => offers && html`<td class="acts"><${ActButton} row=${offers[at]}
+    isOpen=${opened?.title === table.title && opened.at === at}
+    onOpen=${(from) => onOpen({ title: table.title, at, from })} /></td>`;
   return html`<section class="table"><h2>${table.title}</h2><div class="scroll"><table>
     <thead><tr>${table.columns.map(
       (name, i) => html`<th key=${name} scope="col" class=${aligned(i)}>${name}</th>`,
-    )}</tr></thead>
+    )}${offers && html`<td class="acts" />`}</tr></thead>
     <tbody>${table.rows.map(
       (row, at) => html`<tr key=${at}>${row.map(
         ([text, tone], i) => html`<td key=${i} class=${`${aligned(i)} tone-${tone}`}>${text}</td>`,
-      )}</tr>`,
+      )}${acts(at)}</tr>`,
     )}</tbody>
   </table></div></section>`;
 }
@@ -58,6 +62,16 @@ function Screen({ feed }) {
   const { model, points } = feed;
   const [alarms, ...tables] = model.tables;
   const fresh = feed.state === "following";
+  const [menu, setMenu] = useState(null); // {title, at, from}: the button it was opened by
+  const [chosen, setChosen] = useState(null); // {title, key, from}
+  const offers = model.offers ?? {};
+  const row = menu && offers[menu.title]?.[menu.at];
+  const rows = chosen ? offers[chosen.title] ?? [] : [];
+  const offered = rows.flatMap((each) => each.acts).find((each) => keyOf(each) === chosen.key);
+  const close = (setter, from, back) => {
+    setter(null);
+    if (back) from.focus();
+  };
   return html`<div class="console">
     <header class="top">
       <img src="/web/icon.svg" width="24" height="24" alt="" />
@@ -68,12 +82,22 @@ function Screen({ feed }) {
     </header>
     <main>
       <${Alarms} table=${alarms} alarms=${model.alarms} />
+      <${ActList} acts=${model.operator_acts ?? []} waiting=${model.audit_waiting ?? 0} />
       <div class="charts"><${Chart} chart=${RATE} points=${points} />
         <${Chart} chart=${LATENCY} points=${points} /></div>
-      ${tables.map((table) => html`<${Table} key=${table.title} table=${table} />`)}
+      ${tables.map((table) => html`<${Table} key=${table.title} table=${table}
+        offers=${offers[table.title]} opened=${menu} onOpen=${setMenu} />`)}
       <p class="hint">site ${model.cluster}; the same tables in a terminal:
         ${" "}<code>tigerchat status --watch</code></p>
     </main>
+    ${row && html`<${ActMenu} key=${`${menu.title} ${menu.at}`} row=${row} from=${menu.from}
+      onClose=${(back) => close(setMenu, menu.from, back)}
+      onChoose=${(offer) => {
+        setChosen({ title: menu.title, key: keyOf(offer), first: offer, from: menu.from });
+        setMenu(null);
+      }} />`}
+    ${chosen && html`<${ActDialog} key=${chosen.key} offer=${offered ?? null}
+      first=${chosen.first} feed=${feed} onClose=${() => close(setChosen, chosen.from, true)} />`}
   </div>`;
 }
 

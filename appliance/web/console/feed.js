@@ -88,6 +88,20 @@ export class Feed {
     }
   }
 
+  // "" when it was begun, or why it is refused.
+  async act(act, about, typed) {
+    try {
+      const answer = await fetch("/console/acts", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ act, about, typed }),
+      });
+      return answer.status === 202 ? "" : (await answer.json()).error;
+    } catch {
+      return "the node does not answer: whether it was begun, the list of acts shows";
+    }
+  }
+
   async signOut() {
     this.source?.close();
     clearInterval(this.watching);
