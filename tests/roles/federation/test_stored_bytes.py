@@ -141,6 +141,12 @@ def test_a_text_is_taken_from_the_record_of_its_own_message_alone(tmp_path: Path
     assert paris.texts.text(1, name) is None, "of another kind"
     assert paris.texts.text(3, name) is None, "not told of yet"
     assert oslo.texts.text(1, name) is None, "ours"
+    assert paris.log.source is not None
+    paris.log.source.oldest_segment = 1
+    assert paris.texts.text(2, name) is None, "dropped, though its bytes can still be read"
+    assert not paris.texts.keeps(2)
+    paris.log.source.oldest_segment = 0
+    assert paris.texts.text(2, name) == text.encode() and paris.texts.keeps(2)
     paris.log.ring[paris.log.offset(2) + rec.BODY + 100] ^= 1
     assert paris.texts.text(2, name) is None and paris.texts.keeps(2), "broken, perhaps mended soon"
     source, paris.log.source = paris.log.source, None
