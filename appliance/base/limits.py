@@ -253,6 +253,9 @@ FEDERATED_DUE_MAX = 1_000  # of one room, that wait for the log; then links of s
 # records after which a process is told of commits though none of them crosses to other sites
 LOCAL_COMMITTED_RECORDS = 4096
 FEDERATED_READ_MAX = 256  # records that a carrying node takes together from its site's log
+# records, of whatever rooms, behind which a carrying node keeps how far it has read: a kill has it
+# read no more of them again
+FEDERATED_KEPT_RECORDS = 65_536
 LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
 LINK_DATAGRAM_SIZE_MAX = 1100  # bytes of a frame that goes as a datagram; larger: the stream
 LINK_DATAGRAMS_MAX = 512  # waiting on one link; the next is dropped, counted

@@ -22,6 +22,7 @@ from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.roles import replica as replica_role
 from appliance.roles.edge.role import EdgeRole
+from appliance.roles.federation.role import FederationRole
 from appliance.roles.replica import ReplicaRole
 from appliance.roles.shipper.role import ShipperRole
 from tests.patience import HUNG_S, within
@@ -70,6 +71,12 @@ class WiredSite:
         with contextlib.chdir(self.node(index)):
             role = ShipperRole(open_node(self.node(index)), LOG)
         await self._start(index, role.serve(), "shipper-0")
+        return role
+
+    async def start_federation(self, index: int) -> FederationRole:
+        with contextlib.chdir(self.node(index)):
+            role = FederationRole(open_node(self.node(index)), LOG)
+        await self._start(index, role.serve(), "federation-0")
         return role
 
     async def _start(self, index: int, serving: Coroutine[None, None, int], name: str) -> None:

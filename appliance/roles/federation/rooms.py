@@ -149,8 +149,16 @@ class SharedRoom:
     def replay(self, records: np.ndarray, position: int, now_ms: int) -> None:
         """Records from before our claim."""
         self.opened += self._kept(self.channel.replay(self.log_records(records), now_ms))
-        self.store.apply([told.Write(rows.CURSOR, position.to_bytes(8, "big"))])
         self.position = position
+        self._put_position()
+
+    def keep_position(self) -> None:
+        """Have the log read on from here after a kill too."""
+        self._put_position()
+        self.store.flush()
+
+    def _put_position(self) -> None:
+        self.store.apply([told.Write(rows.CURSOR, self.position.to_bytes(8, "big"))])
 
     def status(self) -> SharedRoomStatus:
         """For the operator."""

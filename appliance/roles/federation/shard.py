@@ -237,7 +237,7 @@ class ShardCarrying:
                 self._give(room, records, position)
             if position > self._shared.position:
                 await self._take_policies(records, position)
-                self._shared.keep_position(position)
+                await self._shared.keep_position(position, self.rooms.values())
 
     async def _pieces(self, first: int, to: int) -> AsyncIterator[tuple[int, np.ndarray]]:
         """(position, what is to be known up to it), in order; other tasks run between them."""

@@ -1,13 +1,17 @@
 """Which rooms of a shard are shared, as of a place in the log, and what rooms are called: rows of
 an LMDB environment."""
 
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from appliance.base.limits import FEDERATED_KEPT_RECORDS
 from appliance.cores.federation.effects import Write
 from appliance.formats import record as rec
 from appliance.formats.sharing import Sharing, decode_sharing, encode_sharing
+from appliance.roles.federation.rooms import SharedRoom
 from appliance.roles.federation.store import LmdbChannelStore
 
 _NAME, _POSITION, _ROOM, _END = b"N", b"P", b"R", b"S"
@@ -19,7 +23,7 @@ class SharedRooms:
     def __init__(self, folder: Path) -> None:
         self._store = LmdbChannelStore(folder)
         raw = self._store.get(_POSITION)
-        self.position = 0 if raw is None else int.from_bytes(raw, "big")
+        self.position = self._flushed = 0 if raw is None else int.from_bytes(raw, "big")
         self.rooms: dict[bytes, Sharing] = {}
         for key, value in self._store.items(_ROOM, _END):
             sharing = decode_sharing(value)
@@ -46,12 +50,20 @@ class SharedRooms:
             self.rooms[room_id] = sharing
         self._store.apply([Write(_ROOM + room_id, value)])
 
-    def keep_position(self, position: int) -> None:
-        """Durable together with what was put since the last time; not flushed for itself, as what
-        is lost is read again.
+    async def keep_position(self, position: int, rooms: Iterable[SharedRoom]) -> None:
+        """How far all is read, of these rooms too. A record of a room has that flushed with it for
+        this room; behind many of others it is flushed for all: a kill would have these read again.
+        Other tasks run between rooms.
         """
         self.position = position
         self._store.apply([Write(_POSITION, position.to_bytes(8, "big"))])
+        if position - self._flushed < FEDERATED_KEPT_RECORDS:
+            return
+        for room in rooms:
+            room.keep_position()
+            await asyncio.sleep(0)
+        self._store.flush()
+        self._flushed = position
 
     def close(self) -> None:
         self._store.close()
