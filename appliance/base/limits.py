@@ -142,6 +142,9 @@ LANE_BATCHES_MAX = 5
 EDGE_ROOMS_MAX = 131_072  # rooms an edge remembers: all of a shard
 # sealed segments mapped by one edge: 23 MiB of address space each
 SEGMENTS_MAPPED_MAX = 256
+# the same by whoever reads a log from end to end: pages that it has read stay resident with it for
+# as long as they are mapped
+SEGMENTS_READ_MAX = 8
 # connections that have said no hello and are served: TLS, first request, plain HTTP; of an address
 # as many as may come while one says hello, and no more than that
 STRANGERS_MAX = 256
@@ -256,6 +259,7 @@ FEDERATED_READ_MAX = 256  # records that a carrying node takes together from its
 # records, of whatever rooms, behind which a carrying node keeps how far it has read: a kill has it
 # read no more of them again
 FEDERATED_KEPT_RECORDS = 65_536
+FEDERATED_ROWS_MAX = 10_000  # of one channel, that wait to be flushed while the log is read again
 LINK_CHANNELS_MAX = 4096  # shared rooms in a hello
 LINK_DATAGRAM_SIZE_MAX = 1100  # bytes of a frame that goes as a datagram; larger: the stream
 LINK_DATAGRAMS_MAX = 512  # waiting on one link; the next is dropped, counted

@@ -184,14 +184,20 @@ class VerifiedSegments:
     """Sealed segments by number, verified; those that were asked for last are remembered."""
 
     def __init__(
-        self, segments: Segments, geometry: Geometry, *, leaves_kept: int | None = None
+        self,
+        segments: Segments,
+        geometry: Geometry,
+        *,
+        leaves_kept: int | None = None,
+        kept: int = SEGMENTS_VERIFIED_MAX,
     ) -> None:
         """`leaves_kept` in memory; unless it is said, none of small ones: in simulated worlds what
-        is read shall come from the disk."""
+        is read shall come from the disk. So many segments are `kept`, each with its mapping."""
         if leaves_kept is None:
             leaves_kept = LEAVES_KEPT_MAX if geometry.records_max >= KEPT_RECORDS_MIN else 0
         self.segments = segments
         self._verified: dict[int, VerifiedSegment] = {}
+        self._kept = kept
         self._known = Known(geometry, leaves_kept)
 
     @property
@@ -207,7 +213,7 @@ class VerifiedSegments:
             return None
         found = verified.renewed(view) if verified is not None else self._verify(view)
         self._verified[number] = found  # now the newest in order
-        if len(self._verified) > SEGMENTS_VERIFIED_MAX:
+        if len(self._verified) > self._kept:
             del self._verified[next(iter(self._verified))]
         return found
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from appliance.base.errors import FormatError
-from appliance.base.limits import SEGMENTS_REPORTED_MAX
+from appliance.base.limits import SEGMENTS_READ_MAX, SEGMENTS_REPORTED_MAX
 from appliance.cores.shipping.seams import Seams
 from appliance.formats.event import (
     SHIP_MANIFEST,
@@ -70,7 +70,7 @@ class Source:
         self.crossing = 0
         self.oldest_segment = 0  # that the replica has told of; older ones may be gone
         self._ring = RingView(ring, geometry)
-        self._segments = VerifiedSegments(segments, geometry, leaves_kept=1)
+        self._segments = VerifiedSegments(segments, geometry, leaves_kept=1, kept=SEGMENTS_READ_MAX)
         self._seams = Seams()
         self.broken: set[int] = set()  # segments that were found broken; the shipper takes them
 

@@ -20,9 +20,17 @@ class MappedSegments:
     """`view` by number; the longest unused mappings are let go. Invariant: at most a bound are
     mapped."""
 
-    def __init__(self, folder: Path, geometry: Geometry, segments_max: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        geometry: Geometry,
+        segments_max: int,
+        *,
+        mapped_max: int = SEGMENTS_MAPPED_MAX,
+    ) -> None:
         self.oldest = 0  # older ones are known to be freed
         self._folder, self._geometry, self._segments_max = folder, geometry, segments_max
+        self._mapped_max = mapped_max
         self._views: dict[int, SegmentView] = {}
 
     def view(self, number: int) -> SegmentView | None:
@@ -37,7 +45,7 @@ class MappedSegments:
         if view is None:
             return None
         self._views[number] = view  # now the newest in order
-        if len(self._views) > SEGMENTS_MAPPED_MAX:
+        if len(self._views) > self._mapped_max:
             del self._views[next(iter(self._views))]
         return view
 

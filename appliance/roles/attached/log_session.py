@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from appliance.base.limits import TICK_MS
+from appliance.base.limits import SEGMENTS_READ_MAX, TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.shipping.source import Source
 from appliance.cores.vsr import log_sessions as logs
@@ -163,7 +163,12 @@ class LogSession:
         asyncio.get_running_loop().call_soon(self._perform)
 
     def _new_source(self, ring: memoryview, told: Attachment) -> Source:
-        segments = MappedSegments(Path(told.segments_folder), self.geometry, told.segments_max)
+        segments = MappedSegments(
+            Path(told.segments_folder),
+            self.geometry,
+            told.segments_max,
+            mapped_max=SEGMENTS_READ_MAX,
+        )
         source = Source(self.geometry, ring, segments)
         source.log_seq = told.log_seq
         return source

@@ -7,6 +7,7 @@ from hashlib import blake2b
 import numpy as np
 
 from appliance.base.errors import CausalRefused
+from appliance.base.limits import FEDERATED_ROWS_MAX
 from appliance.base.prng import Prng
 from appliance.base.signature import SigningKey
 from appliance.cores.federation import effects as told
@@ -151,6 +152,8 @@ class SharedRoom:
         self.opened += self._kept(self.channel.replay(self.log_records(records), now_ms))
         self.position = position
         self._put_position()
+        if self.store.unflushed > FEDERATED_ROWS_MAX:
+            self.store.flush()
 
     def keep_position(self) -> None:
         """Have the log read on from here after a kill too."""

@@ -58,6 +58,11 @@ class LmdbChannelStore:
     def keeps(self, log_seq: int) -> bool:
         return self._texts is None or self._texts.keeps(log_seq)
 
+    @property
+    def unflushed(self) -> int:
+        """Rows that wait in memory."""
+        return len(self._pending)
+
     def apply(self, writes: Iterable[Write]) -> None:
         """Take the writes of one input; they become durable together with others."""
         for write in writes:

@@ -1,9 +1,13 @@
 """What a carrying node takes of its site's log, and what it leaves where it lies."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from appliance.cores.shipping.source import NotHere
+from appliance.cores.shipping import source
+from appliance.cores.shipping.source import NotHere, Source
+from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.formats import record as rec
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.segment import RING_HEAD_SIZE
@@ -12,6 +16,7 @@ from tests.cores.rooms.shard import make
 from tests.cores.shipping.world import GEOMETRY, World
 
 SHARED, OTHER, ALIKE = b"s" * 16, b"o" * 16, b"s" * 8 + b"a" * 8
+MAPPED = 2  # segments
 WRONG_CRC, WRONG_PLACE = rec.BODY, rec.LOG_SEQ  # a byte of a record that makes it so
 
 
@@ -67,6 +72,28 @@ def test_where_the_replica_tells_that_nothing_crosses_nothing_is_read(log: Log) 
     log.source.crossing = 5
     with pytest.raises(NotHere):
         log.read(5)
+
+
+def mapped(folder: Path) -> int:
+    """Files there that this process has mapped."""
+    return sum(f"{folder}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_a_log_is_read_through_with_a_few_of_its_segments_mapped(
+    log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(source, "SEGMENTS_READ_MAX", MAPPED)
+    count = 4 * MAPPED
+    log.say(SHARED, (count + 2) * GEOMETRY.segment_records)
+    folder = tmp_path / "segments"
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number:06d}").write_bytes(bytes(log.shard.extent(number)))
+    files = MappedSegments(folder, GEOMETRY, log.shard.segments_max, mapped_max=MAPPED)
+    log.source = Source(GEOMETRY, log.shard.ring, files)
+    log.source.log_seq = count * GEOMETRY.segment_records
+    assert len(log.read()) == log.source.log_seq
+    assert 0 < mapped(folder) <= 2 * MAPPED  # what is verified keeps the mapping it was made with
 
 
 def test_a_sealed_segment_gives_what_the_ring_gave(log: Log) -> None:

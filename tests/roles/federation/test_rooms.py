@@ -15,6 +15,7 @@ from appliance.formats.causal.message_id import message_id
 from appliance.formats.record import RECORD
 from appliance.formats.room_name import room_id_of
 from appliance.formats.sharing import SharedSite, Sharing, carrier_client_id
+from appliance.roles.federation import rooms
 from appliance.roles.federation.rooms import Identity, SharedRoom, channel_name
 from appliance.roles.federation.store import LmdbChannelStore
 
@@ -49,4 +50,23 @@ def test_what_another_site_says_anew_under_another_id_is_not_appended_again(
     assert caught.value.reason == "repeated"
     for other in (said(NOW_MS + 1, part=1), said(NOW_MS + 1, seq=2)):
         assert len(room.record_of(other, carrier_client_id(1), 2)) == rec.RECORD.itemsize
+    store.close()
+
+
+def test_a_log_of_any_length_is_read_again_with_a_bounded_number_of_rows_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "FEDERATED_ROWS_MAX", 50)
+    store = LmdbChannelStore(tmp_path)
+    room = SharedRoom(ROOM, SHARED, Identity("paris", HERE), store, Prng(1), NOW_MS)
+    raw = rec.encode(
+        room_id=ROOM, msg_id=bytes(16), author_id=1, body=b"hei", client_id=bytes(16), client_seq=1
+    )
+    for position in range(1, 101):
+        (row,) = records = np.frombuffer(bytearray(raw), RECORD)
+        row["log_seq"] = row["seq"] = position
+        row["timestamp"] = (NOW_MS + position) * 1000
+        room.replay(records, position, NOW_MS)
+        assert store.unflushed <= 50
+    assert len(room.channel.order()) == 100 == room.position
     store.close()
