@@ -315,7 +315,8 @@ def verify(local: Path | None, node_folder: Path | None) -> int:
             continue
         for name, own in told.own.items():
             seen += 1
-            others = operated.others_of(node, name)
+            found = operated.summaries_of(node, name, own)
+            own, others = (own, {}) if found is None else found
             equal = all(other == own for other in others.values())
             code = code if equal and others else 1
             room = operated.called(name, told.rooms.get(name, ""))
@@ -324,8 +325,8 @@ def verify(local: Path | None, node_folder: Path | None) -> int:
             for site, other in sorted(others.items()):
                 if other != own:
                     count = max(own.count, other.count)
-                    found = operated.first_difference(node, name, site, count)
-                    click.echo(operated.difference_line(room, site, found))
+                    place = operated.first_difference(node, name, site, count)
+                    click.echo(operated.difference_line(room, site, place))
     if not seen:
         click.echo("federation: no room is carried by a node of this machine")
     return code

@@ -26,6 +26,7 @@ from appliance.formats.status.status import parse
 ANSWER_S = 5.0  # for the federation of a node that is there and busy
 _ANSWERS_S = 3.0  # for other sites to tell of their logs
 _PAUSE_S = 1.1  # between two questions for one log: a site answers one a second
+_LOOK_S = 0.1  # between two looks whether they have
 Told = TypeVar("Told")
 
 
@@ -135,22 +136,55 @@ def called(channel: str, title: str) -> str:
     return safe(title) or str(UUID(int=int.from_bytes(bytes.fromhex(channel), "little")))
 
 
-def others_of(node: NodeFolder, name: str) -> dict[str, LogSummary]:
-    """What the other sites of a room say of its log, as far as they answer in time."""
+class Summaries(NamedTuple):
+    """What this site and the others that answered say of one log, when they were asked together."""
+
+    own: LogSummary
+    others: dict[str, LogSummary]
+
+
+def summaries_of(
+    node: NodeFolder, name: str, own: LogSummary | None, first: int = 0, last: int = 0
+) -> Summaries | None:
+    """Of the log of a room, or of its places from `first` to before `last`, as far as the other
+    sites answer in time; None: the node carries the room no more. `own` is there where they were
+    asked already.
+
+    Who was asked within the last second says nothing: then all are asked again, as this site's log
+    may have grown meanwhile.
+    """
     deadline = time.monotonic() + _ANSWERS_S
-    found: dict[str, LogSummary] = {}
-    while time.monotonic() < deadline:
+    wish = {"wish": "summaries", "channel": name, "first": first, "last": last}
+    best: Summaries | None = None
+    while True:
+        if own is None:
+            told = _summed_up(node, wish)
+            own = None if told is None else told.own.get(name)
+        if own is None:
+            return best
+        others, is_whole = _others_of(node, name, min(deadline, time.monotonic() + _PAUSE_S))
+        if best is None or len(others) >= len(best.others):
+            best = Summaries(own, others)
+        if is_whole or time.monotonic() >= deadline:
+            return best
+        own = None
+
+
+def _others_of(node: NodeFolder, name: str, deadline: float) -> tuple[dict[str, LogSummary], bool]:
+    """What other sites have told since they were asked; whether these are all that are reached."""
+    while True:
         told = ask(node)
         if told is None:
-            return {}
+            return {}, True
         found = told.summaries.get(name, {})
         rooms = [room for shard in told.shards for room in shard.rooms]
         sites = next((set(room.sites) for room in rooms if room.channel == name), set())
         reached = {site for site in sites if told.links.get(site)}
         if reached <= found.keys():
-            break
-        time.sleep(0.1)
-    return found
+            return found, True
+        if time.monotonic() >= deadline:
+            return found, False
+        time.sleep(_LOOK_S)
 
 
 class Difference(NamedTuple):
@@ -172,10 +206,8 @@ def first_difference(node: NodeFolder, name: str, site: str, count: int) -> Diff
     while True:
         time.sleep(_PAUSE_S)
         first, last = search.places
-        wish = {"wish": "summaries", "channel": name, "first": first, "last": last}
-        told = _summed_up(node, wish)
-        own = None if told is None else told.own.get(name)
-        other = others_of(node, name).get(site)
+        found = summaries_of(node, name, None, first, last)
+        own, other = (None, None) if found is None else (found.own, found.others.get(site))
         if own is None or other is None or other.places != (first, last):
             return None
         if search.found:
