@@ -144,7 +144,7 @@ RULES = (
         rule="the size of a body is looked at before its room",
         where=REQUESTS + "sending.py",
         test=PRESSURE + "test_a_text_that_is_too_long_does_not_wait",
-        old="if sends.items is not None and len(sends.items[0][5]) > limits.BODY_SIZE_MAX:",
+        old="if sends.body_size > limits.BODY_SIZE_MAX:",
         new="if False:",
     ),
     Rule(
