@@ -197,13 +197,33 @@ BUDGETS = {
     "roles": 80,
     "roles/farm": 60,
     "simulation": 350,
-    "system": 350,
+    "system": 320,
+    "system/federation": 30,
     "tidy": 60,
     "web": 120,
 }
 # Seconds that all tests of a subject may take together, and the places that say where these are:
 # what is tested in many folders is seen in none of them.
 SUBJECTS = {
+    "federation": (
+        60,
+        (
+            "tests/bench/test_bench_federation.py",
+            "tests/commands/test_federation.py",
+            "tests/commands/test_tail_shared.py",
+            "tests/cores/edge/test_federation.py",
+            "tests/cores/federation/",
+            "tests/cores/rooms/test_carrying.py",
+            "tests/drivers/chat/test_origins.py",
+            "tests/formats/causal/",
+            "tests/formats/test_sharing.py",
+            "tests/interoperability/",
+            "tests/roles/federation/",
+            "tests/simulation/federation/",
+            "tests/system/federation/",
+            "tests/system/test_federation_apart.py",
+        ),
+    ),
     "objects": (
         60,
         (

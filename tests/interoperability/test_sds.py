@@ -16,7 +16,7 @@ from tests.interoperability.bearer import TICK_MS, Bearer, Process, ours, theirs
 from tests.interoperability.modules import MODULES, NODE, SCRIPTS
 from tests.patience import HUNG_S
 
-MESSAGES = 60
+MESSAGES = 24
 SEND_PAUSE_S = 0.02
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3)))
 

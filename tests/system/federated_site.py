@@ -7,12 +7,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.node_folder import FEDERATION_FILE, read_node
 from appliance.formats.status.federation import FederationStatus, SharedRoomStatus
 from appliance.roles.operator.federation import ask
 from tests.system.local_site import LocalSite, run
 from tests.system.network import Switch
 from tests.system.networked_site import NetworkedSite
+from tests.web.site import RIGHTS
 
 
 def said(*words: str, namespace: str = "") -> str:
@@ -69,6 +71,16 @@ class FederatedSite(LocalSite):
         """SIGKILL to the process; its supervisor starts it again."""
         for process in self.processes(node, "federation"):
             process.kill()
+
+
+class Door(FederatedSite):
+    """A site as windows enter it."""
+
+    def chat_url(self, node: int) -> str:
+        return f"https://127.0.0.1:{self.site.nodes[node].client_port}/"
+
+    def token(self, user: str) -> str:
+        return local_token(self.folder, user, RIGHTS, 600)
 
 
 class ApartSite(FederatedSite, NetworkedSite):

@@ -5,7 +5,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +20,7 @@ from appliance.drivers.chat.client import Client
 from appliance.formats.room_name import room_id_of
 from appliance.formats.status.federation import SharedRoomStatus
 from appliance.roles.federation.rooms import channel_name
+from tests.forked import NO_CONSTANTS
 from tests.patience import HUNG_S
 from tests.system.disk_history import histories
 from tests.system.federated_site import ApartSite, running
@@ -31,6 +32,9 @@ ROOM_ID = UUID(int=int.from_bytes(room_id_of(ROOM), "little"))
 CHANNEL = channel_name(room_id_of(ROOM))
 DROP_PERCENT = 30
 CUT_S = QUORUM_LOST_S = 20.0
+# a cut that ends links too, where silence ends them sooner than usual
+CUT_BRIEF_S = 3.0
+SILENT_BRIEFLY = {"appliance.drivers.network.quic_links.quic_endpoint.LINK_IDLE_S": 2.0}
 KILL_ROUNDS = 5  # of the carrying node, at each of two sites
 PACE_S = 0.5  # between two messages of one person
 
@@ -100,7 +104,11 @@ def say(switch: Switch, site: ApartSite, text: str) -> None:
 
 @contextmanager
 def sites_on(
-    folder: Path, switch: Switch, nodes: dict[str, int], links: Sequence[tuple[str, str]]
+    folder: Path,
+    switch: Switch,
+    nodes: dict[str, int],
+    links: Sequence[tuple[str, str]],
+    constants: Mapping[str, float] = NO_CONSTANTS,
 ) -> Iterator[list[ApartSite]]:
     """Sites of so many nodes, by name; those that are linked know each other, over datagrams."""
     sites: dict[str, ApartSite] = {}
@@ -108,7 +116,7 @@ def sites_on(
     for number, (name, count) in enumerate(nodes.items(), 1):
         places = range(first, first + count)
         first += count
-        sites[name] = ApartSite(folder / name, switch, name, places, number)
+        sites[name] = ApartSite(folder / name, switch, name, places, number, constants=constants)
     with running(*sites.values()):
         for one, other in links:
             sites[one].know(sites[other], "--carrier", "datagram")
@@ -184,7 +192,9 @@ def test_three_sites_in_a_line_have_each_message_once_though_one_link_is_cut(
     names = {"alba": 1, "bern": 1, "cork": 1}
     with (
         Switch(3) as switch,
-        sites_on(tmp_path, switch, names, [("alba", "bern"), ("bern", "cork")]) as sites,
+        sites_on(
+            tmp_path, switch, names, [("alba", "bern"), ("bern", "cork")], SILENT_BRIEFLY
+        ) as sites,
     ):
         share(sites[1], [sites[0], sites[2]])
         far = both_ways([0], [2])
@@ -192,12 +202,12 @@ def test_three_sites_in_a_line_have_each_message_once_though_one_link_is_cut(
         with Talk(switch, sites) as talk:
             wait_until(lambda: talk.grew(Counter()), 30, lambda: str(talk.by_edge()))
             switch.cut(far | both_ways([0], [1]))
-            time.sleep(6)
+            time.sleep(CUT_BRIEF_S)
             switch.cut(far, lossy=full(switch.nodes), percent=DROP_PERCENT)
             before = talk.by_edge()
             wait_until(lambda: talk.grew(before), 30, "people go on")
+        switch.cut(far)  # what was lost until now is still to be had
         wait_quiet(sites)
-        switch.cut(far)
         told = _verified(sites[1])
         assert all(f"{ROOM}  {site.name}: equal" in told for site in (sites[0], sites[2])), told
         end = sites[0].told()[0]

@@ -402,12 +402,16 @@ def test_a_subject_that_takes_more_than_its_budget_in_all_folders_is_told_loudly
     assert f"of {budget} s" in objects and ("OVER" in objects) == (2 * share > 1)
 
 
-def test_each_file_that_bears_the_name_of_a_subject_counts_to_it() -> None:
-    places = side_by_side.SUBJECTS["objects"][1]
+NAMES = {"federation": ("*federat*", "*sds*", "*causal*"), "objects": ("*object*", "*metadata*")}
+
+
+@pytest.mark.parametrize("subject", side_by_side.SUBJECTS)
+def test_each_file_that_bears_the_name_of_a_subject_counts_to_it(subject: str) -> None:
+    places = side_by_side.SUBJECTS[subject][1]
     assert [place for place in places if not (TOP / place).exists()] == []
     files = {
         str(path.relative_to(TOP))
-        for words in ("*object*", "*metadata*")
+        for words in NAMES[subject]
         for found in (TOP / "tests").rglob(words)
         for path in ([found] if found.is_file() else found.rglob("*"))
         if path.match("test_*.py")

@@ -8,11 +8,14 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+
 from appliance.roles.federation.participant import COMMAND, frame
 from tests.interoperability.bearer import Bearer, Process, ours
 from tests.patience import HUNG_S
 
-KILLS, SENDS_BETWEEN, SITES = 10, 6, 3
+KILLS = (3, pytest.param(10, marks=pytest.mark.soak))
+SENDS_BETWEEN, SITES = 6, 3
 
 
 async def end(process: Process) -> None:
@@ -21,7 +24,7 @@ async def end(process: Process) -> None:
     await process.reading
 
 
-async def story(folder: Path, seed: int) -> None:
+async def story(folder: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     processes = [Process(f"site-{number}") for number in range(SITES)]
     commands = {
@@ -34,7 +37,7 @@ async def story(folder: Path, seed: int) -> None:
     answered: dict[str, str] = {}  # id -> text
     texts: set[str] = set()
     try:
-        for kill in range(KILLS):
+        for kill in range(kills):
             for number in range(SENDS_BETWEEN):
                 text = f"{kill}.{number}"
                 texts.add(text)
@@ -50,7 +53,7 @@ async def story(folder: Path, seed: int) -> None:
             await end(victim)
             await victim.start(commands[victim.name])
         await until_equal(processes, answered, texts)
-        assert bearer.lost > 20
+        assert bearer.lost > 2 * kills
     finally:
         for process in processes:
             await process.stop()
@@ -73,5 +76,6 @@ async def until_equal(processes: list[Process], answered: dict[str, str], texts:
     assert logs[0] == sorted(logs[0])
 
 
-def test_ten_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    asyncio.run(story(tmp_path, seed=20261124))
+@pytest.mark.parametrize("kills", KILLS)
+def test_kills_lose_and_double_nothing(kills: int, tmp_path: Path) -> None:
+    asyncio.run(story(tmp_path, kills, seed=20261124))

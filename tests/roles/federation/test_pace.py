@@ -5,6 +5,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+import pytest
+
 from appliance.base.limits import FEDERATED_DUE_MAX
 from appliance.base.prng import Prng
 from appliance.base.signature import SigningKey
@@ -14,6 +16,7 @@ from appliance.cores.federation.exchange import Exchange, Member
 from appliance.cores.federation.opening import LogRecord
 from appliance.formats.causal import link
 from appliance.formats.causal import message as sds
+from appliance.roles.federation import carrier
 from appliance.roles.federation.carrier import Carrier
 from appliance.roles.federation.store import LmdbChannelStore
 from tests.roles.federation.hostile import Forger
@@ -123,7 +126,11 @@ def test_links_wait_while_more_is_due_than_the_log_takes_soon(tmp_path: Path) ->
     run(tmp_path, story)
 
 
-def test_no_link_waits_for_long_for_a_log_that_takes_nothing(tmp_path: Path) -> None:
+def test_no_link_waits_for_long_for_a_log_that_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "PATIENCE_S", 0.2)
+
     async def story(site: Slow) -> None:
         site.fill()
         await until(lambda: not site.link.waits)

@@ -13,7 +13,7 @@ FOUND = {
     "clock_stays": (0, "sorts after its dependencies"),
     "saturated_counts": (278, "filter evidence"),
     "new_id_after_takeover": (1, "same id after takeover"),
-    "newest_alone": (1, "convergence"),
+    "newest_alone": (25, "convergence"),
     "logged_before_commit": (0, "sorts after its dependencies"),
     "repeated_with_filter": (2, "repeated without filter"),
 }

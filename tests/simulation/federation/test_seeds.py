@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,9 @@ from appliance.simulation.federation.options import draw
 from appliance.simulation.federation.report import failure_report, run
 
 ROOT = Path(__file__).parents[3]
-FIXED, FRESH = 100, 60
+FIXED, FRESH, EQUAL = 30, 12, 3
 FIXED_SOAK = 250
-PROCESSES = 2
+PROCESSES = 2  # that go through many
 
 
 def verdict(seed: int) -> tuple[int, str, dict[str, Any]]:
@@ -27,18 +29,25 @@ def verdict(seed: int) -> tuple[int, str, dict[str, Any]]:
     return seed, failure, outcome.counts
 
 
-def run_all(seeds: range) -> dict[str, int]:
-    """Every seed in two processes; fails with all reports at once. The sum of all counts."""
-    total: dict[str, int] = {}
+def run_all(seeds: range) -> Counter[str]:
+    """Every seed; fails with all reports at once. The sum of all counts."""
+    total: Counter[str] = Counter()
     failures = []
-    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
-        for _, failure, counts in pool.imap_unordered(verdict, seeds, chunksize=4):
-            if failure:
-                failures.append(failure)
-            for name, number in counts.items():
-                total[name] = total.get(name, 0) + number
+    for _, failure, counts in verdicts(seeds):
+        if failure:
+            failures.append(failure)
+        total.update(counts)
     assert not failures, f"{len(failures)} seeds fail\n" + "\n\n".join(failures)
     return total
+
+
+def verdicts(seeds: range) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Many are worth processes of their own, which take as long to start as ten worlds."""
+    if len(seeds) <= FIXED:
+        yield from map(verdict, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        yield from pool.imap_unordered(verdict, seeds, chunksize=4)
 
 
 @pytest.mark.parametrize("number", [FIXED, pytest.param(FIXED_SOAK, marks=pytest.mark.soak)])
@@ -48,7 +57,7 @@ def test_fixed_worlds_keep_every_promise_and_reach_every_fault(number: int) -> N
     assert {options.sites for options in drawn} == {2, 3, 4, 5, 8}
     assert any(options.quorum_lost_ms >= 3_600_000 for options in drawn)
     for fault in ("lost", "copied", "cut", "spoilt", "crashes", "takeovers", "disks_lost"):
-        assert total[fault] > 20, fault
+        assert total[fault] > number // 5, fault
     for seen in ("Delivered", "Acknowledged", "PossiblyAcknowledged", "RepairSent", "Lost"):
         assert total[seen] > 5, seen
 
@@ -65,7 +74,7 @@ def test_equal_seeds_give_equal_traces_in_another_process() -> None:
         "from appliance.simulation.federation.report import run\n"
         "print(json.dumps({seed: run(seed).digest for seed in map(int, sys.argv[1:])}))"
     )
-    seeds = [str(seed) for seed in range(12)]
+    seeds = [str(seed) for seed in range(EQUAL)]
     done = subprocess.run(
         [sys.executable, "-c", program, *seeds],
         cwd=ROOT,

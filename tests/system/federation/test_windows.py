@@ -1,51 +1,24 @@
 """A room of two sites, in a window at each: one order, who said it where, and which site has it."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from appliance.drivers.chat.access import local_token
-from tests.ports import FreePorts
-from tests.system.federated_site import FederatedSite, running, said
-from tests.system.local_site import ports_in_a_row
-from tests.web.site import RIGHTS
+from tests.system.federated_site import Door, said
+from tests.system.federation.follower import share
 from tests.web.window import Window, expect
 
-ROOM = "lobby"
+ROOM = "windows"
 
 
-class Door(FederatedSite):
-    """A site as windows enter it."""
-
-    def chat_url(self, node: int) -> str:
-        return f"https://127.0.0.1:{self.site.nodes[node].client_port}/"
-
-    def token(self, user: str) -> str:
-        return local_token(self.folder, user, RIGHTS, 600)
-
-
-@pytest.fixture
-def sites(tmp_path: Path, free_ports: FreePorts) -> Iterator[tuple[Door, Door]]:
-    paris, oslo = (
-        Door(tmp_path / name[0], ports_in_a_row(free_ports), name, nodes=1, objects=True)
-        for name in ("paris", "oslo")
-    )
-    with running(paris, oslo):
-        paris.know(oslo)
-        oslo.know(paris)
-        said("room", "create", ROOM, "--local", str(paris.folder))
-        accept = paris.federation("share", ROOM, "--with", "oslo").removeprefix("tigerchat ")
-        said(*accept.split(), "--local", str(oslo.folder))
-        yield paris, oslo
-
-
+@pytest.mark.browser
 def test_windows_at_two_sites_show_one_order_and_who_has_what(
     browser: Browser, sites: tuple[Door, Door]
 ) -> None:
     paris, oslo = sites
+    said("room", "create", ROOM, "--local", str(paris.folder))
+    share(paris, oslo, ROOM)
     anna, ola = Window(browser, paris, "anna", 0), Window(browser, oslo, "ola", 0)
     for window in (anna, ola):
         window.open(ROOM)

@@ -17,60 +17,57 @@ from tests.interoperability.bearer import (
     theirs,
 )
 from tests.ports import FreePorts
-from tests.system.federated_site import FederatedSite, running, said
-from tests.system.local_site import ports_in_a_row
+from tests.system.federated_site import Door, FederatedSite, said
+from tests.system.federation.follower import Follower, carried_as, follower
 from tests.system.object_client import until
-from tests.system.test_federation import Follower, carried_as, follower
 
-ROOM, PEER, AUTHOR = "lobby", "waku", "wanda"
+PEER, AUTHOR = "waku", "wanda"
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3)))
-ROUNDS, PAUSE_S = 12, 0.02  # of one message of each of three
+ROUNDS, PAUSE_S = 8, 0.02  # of one message of each of three
 ASKED_MAX = 64  # ids that the peer misses, asked for at a time
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_other_implementation_takes_part_in_a_room_and_all_have_one_order(
-    seed: int, tmp_path: Path, free_ports: FreePorts
+    seed: int, sites: tuple[Door, Door], tmp_path: Path, free_ports: FreePorts
 ) -> None:
-    """Paris and Oslo are sites of processes; the peer is attached to Paris alone, and loses a third
-    of what it says and hears."""
-    paris, oslo = (
-        FederatedSite(tmp_path / name, ports_in_a_row(free_ports), name, nodes=1, objects=True)
-        for name in ("paris", "oslo")
+    """The peer is attached to Paris alone, and loses a third of what it says and hears."""
+    paris, oslo = sites
+    room, folder = f"{PEER} {seed}", tmp_path / "peer"
+    (port,) = free_ports(1)
+    code = said(
+        *("federation", "attach", PEER, "--folder", str(folder)),
+        *("--site", paris.federation("invite"), "--port", str(port)),
     )
-    folder = tmp_path / "peer"
-    with running(paris, oslo):
-        paris.know(oslo)
-        oslo.know(paris)
-        (port,) = free_ports(1)
-        code = said(
-            *("federation", "attach", PEER, "--folder", str(folder)),
-            *("--site", paris.federation("invite"), "--port", str(port)),
-        )
-        paris.federation("add-site", code)
+    paris.federation("add-site", code)
+    try:
         accept = paris.federation(
-            *("share", ROOM, "--with", "oslo", "--with", f"{PEER}:attached"),
+            *("share", room, "--with", "oslo", "--with", f"{PEER}:attached"),
             *("--repair-ms-min", str(REPAIR_MS_MIN), "--repair-ms-max", str(REPAIR_MS_MAX)),
         )
         said(*accept.removeprefix("tigerchat ").split(), "--local", str(oslo.folder))
-        asyncio.run(_talk(paris, oslo, folder, seed))
-        shown = said("tail", ROOM, "--no-follow", "--last", "99", "--local", str(oslo.folder))
-        assert f"{AUTHOR}@{PEER}: {PEER} says 0\n" in shown
-        for site in (paris, oslo):
-            texts = Counter(site.texts(ROOM))
-            assert {texts[f"{name} says {n}"] for name in _NAMES for n in range(ROUNDS)} == {1}
+        asyncio.run(_talk(paris, oslo, room, folder, seed))
+    finally:
+        paris.federation("remove-site", PEER)
+    shown = said("tail", room, "--no-follow", "--last", "99", "--local", str(oslo.folder))
+    assert f"{AUTHOR}@{PEER}: {PEER} says 0\n" in shown
+    for site in (paris, oslo):
+        texts = Counter(site.texts(room))
+        assert {texts[f"{name} says {n}"] for name in _NAMES for n in range(ROUNDS)} == {1}
 
 
 _NAMES = ("anna", "ola", PEER)
 
 
-async def _talk(paris: FederatedSite, oslo: FederatedSite, folder: Path, seed: int) -> None:
+async def _talk(
+    paris: FederatedSite, oslo: FederatedSite, room: str, folder: Path, seed: int
+) -> None:
     bridge, peer = Process("bridge"), Process(PEER)
     started: list[Process] = []
     try:
         for process, words in (
-            (bridge, ["federation", "bridge", ROOM, "--folder", str(folder), "--author", AUTHOR]),
-            (peer, theirs(PEER, carried_as(ROOM))),
+            (bridge, ["federation", "bridge", room, "--folder", str(folder), "--author", AUTHOR]),
+            (peer, theirs(PEER, carried_as(room))),
         ):
             await process.start(words)
             started.append(process)
@@ -78,13 +75,15 @@ async def _talk(paris: FederatedSite, oslo: FederatedSite, folder: Path, seed: i
             follower(paris, "anna", SUBPROTOCOL_BINARY) as anna,
             follower(oslo, "ola", SUBPROTOCOL_JSON) as ola,
         ):
-            await _say(bridge, peer, anna, ola, seed)
+            await _say(bridge, peer, room, anna, ola, seed)
     finally:
         for process in started:
             await process.stop()
 
 
-async def _say(bridge: Process, peer: Process, anna: Follower, ola: Follower, seed: int) -> None:
+async def _say(
+    bridge: Process, peer: Process, name: str, anna: Follower, ola: Follower, seed: int
+) -> None:
     async def linked() -> bool:
         return bool((await bridge.ask("stats"))["stats"]["links"])
 
@@ -97,7 +96,7 @@ async def _say(bridge: Process, peer: Process, anna: Follower, ola: Follower, se
         {event["message_id"]: event["author"]} if event["event"] == "said" else {}
     )
     asking = asyncio.create_task(_retrieve(bridge, missed))
-    room = (await anna.create_room(ROOM)).room_id
+    room = (await anna.create_room(name)).room_id
     for client in (anna, ola):
         await client.subscribe(room, last=1)
     order = random.Random(seed)

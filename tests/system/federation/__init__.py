@@ -1,0 +1,1 @@
+"""Rooms of two sites. A package: these sites, and its browser, end with it."""
