@@ -20,12 +20,12 @@ UNITS := $(PYTHON) -m pytest tests/tidy tests/base tests/formats $(NEVER) -q -rs
 	--no-loadscope-reorder
 # Of the whole tree, hence before a run of all tests and not before one of some. All at once; each
 # prints what it has to say when it has ended, whatever became of the others.
-LINT := $(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync=target types tidy lint layout
+LINT := $(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target types tidy lint layout
 BENCH := $(PYTHON) tests/bench/run.py
 SOAK := $(PYTHON) -m pytest $(TESTS) -m soak --soak-seconds=$(SECONDS) -rs -s
 
 .PHONY: targets run report test check format bench bench-peers soak autobahn executable packages image hdfs locks clean \
-	types tidy lint layout
+	types tidy lint layout frozen
 .DEFAULT_GOAL := targets
 
 targets:
@@ -40,7 +40,7 @@ report: ## from the site that `make run` runs to a page: ship what there is, ver
 	@exec $(PYTHON) -m appliance report --spark .venv site $(ARGS)
 
 test: ## run every test, as CI does; TESTS=tests/base for some
-	@$(SETUP) tests $(if $(filter tests,$(TESTS)),-- $(LINT))
+	@$(SETUP) tests $(if $(filter tests,$(TESTS)),-- $(LINT) frozen)
 	@exec $(TEST) $(ARGS)
 
 check: ## tidy, format, lint, types, base, formats and what must never break, in three minutes
@@ -58,6 +58,10 @@ lint:
 
 layout:
 	@$(PYTHON) -m ruff format --check .
+
+# What most tests of packaging begin with. If it fails they tell so, for they try it again.
+frozen:
+	@$(PYTHON) -m tests.packaging.frozen || true
 
 format: ## lay out the Python files, and mend what the linter can mend
 	@$(SETUP) check

@@ -7,8 +7,11 @@ booted.tar    the same with systemd, to be booted as a container
 peers.tar     the same with etcd, Redis and NATS, beside which we are measured
 chats.tar     the same with WeeChat and irssi: made when a test of `make soak` first wants it
 image.tar     the same with systemd and a kernel: made when `make image` first wants it
+
+The first two lie beside their tar files unpacked, too, under layers that tests put over them.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -47,6 +50,25 @@ def fetch() -> None:
         making = [pool.submit(make, *row) for row in wanted if not row[0].exists()]
     for made in making:
         made.result()
+    for tree in (TREE, BOOTED):
+        unpacked(tree)
+
+
+def unpacked(tree: Path) -> Path:
+    """The folder with what is in a tar file, made once. Nobody writes there: who wants to puts a
+    layer over it."""
+    folder = tree.with_suffix("")
+    with (BASE / "unpacking").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=BASE) as place:
+                fresh = Path(place, folder.name)
+                fresh.mkdir()
+                subprocess.run(
+                    ["tar", "--extract", "--file", tree, "--directory", fresh], check=True
+                )
+                fresh.rename(folder)
+    return folder
 
 
 def fetch_peers() -> None:

@@ -2,6 +2,7 @@
 happens to be installed.
 """
 
+import functools
 import importlib.metadata as metadata
 import json
 import os
@@ -25,8 +26,17 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
     for distribution in metadata.distributions():
         name, version = distribution.metadata["Name"], distribution.version
         for file in distribution.files or ():
-            owners[os.path.realpath(str(distribution.locate_file(file)))] = (name, version)
-    return dict(owners[real] for path in paths if (real := os.path.realpath(path)) in owners)
+            owners[_real(str(distribution.locate_file(file)))] = (name, version)
+    return dict(owners[real] for path in paths if (real := _real(path)) in owners)
+
+
+def _real(path: str) -> str:
+    """Where a file lies: its folder is looked up once, of ten thousands there are few."""
+    folder, name = os.path.split(path)
+    return os.path.join(_real_folder(folder), name)
+
+
+_real_folder = functools.cache(os.path.realpath)
 
 
 def files_of(analysis: Any) -> list[str]:

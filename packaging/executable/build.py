@@ -22,6 +22,7 @@ from appliance import VERSION  # noqa: E402
 from appliance.commands.report import packed  # noqa: E402
 from appliance.drivers.host.resources import BUILD_FILE, REPORTS_FILE  # noqa: E402
 
+COMPRESSION_LEVEL = 6  # of zlib: a percent larger than with 9, in a third of the time
 FORMS = {"onedir": "tigerchat", "onefile": "tigerchat-onefile"}  # and what each is called
 
 
@@ -50,6 +51,7 @@ def freeze(forms: Sequence[str], build: Path, dist: Path) -> None:
         "TIGERCHAT_FORMS": " ".join(forms),
         "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct") or "0",
         "PYTHONHASHSEED": "0",
+        "PYINSTALLER_ZLIB_COMPRESSION_LEVEL": str(COMPRESSION_LEVEL),
         "PYINSTALLER_CONFIG_DIR": str(build / "cache"),
     }
     words = ["--clean", "--noconfirm", "--log-level", "WARN"]

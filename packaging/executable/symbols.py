@@ -13,14 +13,15 @@ def removed(binaries: list[tuple[str, str, str]], folder: Path) -> list[tuple[st
     `strip` is run by us and not by PyInstaller, which would run it over every library.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    kept = []
+    kept, copies = [], []
     for name, source, kind in binaries:
         if kind in ("BINARY", "EXTENSION") and not name.startswith(contents.UNSTRIPPED):
             copy = folder / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, copy)
             shutil.copymode(source, copy)
-            subprocess.run(["strip", "--strip-unneeded", str(copy)], check=True)
             source = str(copy)
+            copies.append(source)
         kept.append((name, source, kind))
+    subprocess.run(["strip", "--strip-unneeded", *copies], check=True)
     return kept

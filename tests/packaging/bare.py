@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.patience import HUNG_S
-from tests.system.local_site import TOP
+from tools.base_tree import TREE, unpacked
 
 # Its own mounts and processes; all of them end with this one.
 NAMESPACES = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child")
@@ -30,19 +30,11 @@ PLAIN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 KEPT = ("proc/", "var/lib/dpkg/", "var/log/", "var/cache/", "etc/", "var/lib/tigerchat")
 
 
-def unpacked(folder: Path) -> Path:
-    """The tree, which stays as it is."""
-    folder.mkdir()
-    tree = TOP / ".base" / "minbase.tar"
-    subprocess.run(["tar", "--extract", "--file", tree, "--directory", folder], check=True)
-    return folder
-
-
 class Bare:
     """What lies at each key of `bound` is seen inside at its value."""
 
-    def __init__(self, tree: Path, folder: Path, bound: dict[Path, str] | None = None) -> None:
-        self.tree, self.folder, self._bound = tree, folder, bound or {}
+    def __init__(self, folder: Path, bound: dict[Path, str] | None = None) -> None:
+        self.tree, self.folder, self._bound = unpacked(TREE), folder, bound or {}
         for name in ("upper", "work", "root"):
             (folder / name).mkdir(parents=True)
 

@@ -1,5 +1,8 @@
 """The executable of this tree, frozen once for all tests of a run and for those that follow, until
-the tree changes."""
+the tree changes.
+
+python -m tests.packaging.frozen     freeze it before they begin, as `make test` does
+"""
 
 import fcntl
 import functools
@@ -7,6 +10,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.system.local_site import TOP
@@ -57,3 +61,14 @@ def digest() -> str:
                 state.update(f"{path.relative_to(TOP)}\0".encode())
                 state.update(path.read_bytes())
     return state.hexdigest()[:16]
+
+
+def main() -> int:
+    begin = time.monotonic()
+    dist()
+    print(f"frozen: the executable of tests is there after {time.monotonic() - begin:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,6 +20,7 @@ from tests.packaging.container import Container, remove_groups
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import TOP, ports_in_a_row, run, wait_until, words_of
+from tools.base_tree import BOOTED, unpacked
 
 pytestmark = pytest.mark.root
 BOOT = Path(__file__).with_name("boot.sh")
@@ -42,17 +43,14 @@ class Machines:
 
     def __init__(self, folder: Path, first_port: int) -> None:
         self.folder, self.site_folder = folder, folder / "s"
-        self.tree = folder / "tree"
-        self.tree.mkdir(parents=True)
+        folder.mkdir(parents=True)
         words = ["--nodes", "3", "--geometry", "small", "--brief", "--ports", str(first_port)]
         assert run("format", "--local", str(self.site_folder), *words).returncode == 0
         self.site = load_site(self.site_folder / SITE_FILE)
-        booted = TOP / ".base" / "booted.tar"
-        subprocess.run(["tar", "-xf", booted, "-C", self.tree], check=True)
         self.containers: dict[int, Container] = {}
 
     def boot(self, node: int) -> None:
-        words = [self.tree, self.folder / f"layer-{node}", frozen.dist() / "tigerchat"]
+        words = [unpacked(BOOTED), self.folder / f"layer-{node}", frozen.dist() / "tigerchat"]
         words += [self.site_folder / f"node-{node}", TOP / "systemd"]
         console = self.folder / f"console-{node}"
         self.containers[node] = Container(str(node), BOOT, [*words, ENABLED[node]], console)

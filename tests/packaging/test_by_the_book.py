@@ -21,9 +21,10 @@ from tests.packaging import frozen
 from tests.packaging.container import Container, remove_groups
 from tests.packaging.test_installed import make
 from tests.patience import HUNG_S
-from tests.system.local_site import TOP, wait_until
+from tests.system.local_site import wait_until
 from tests.system.network import Switch, host
 from tests.system.test_first_day import BOOK, blocks
+from tools.base_tree import BOOTED, unpacked
 
 pytestmark = pytest.mark.root
 SCRIPT = Path(__file__).with_name("machine.sh")
@@ -130,9 +131,7 @@ class Book:
 def machines(tmp_path: Path) -> Iterator[dict[str, Machine]]:
     """Those that were booted, by name; a name that is asked for is booted."""
     package = make(tmp_path / "packages", frozen.dist())["package"]
-    tree, folder = tmp_path / "tree", tmp_path / "machines"
-    tree.mkdir()
-    subprocess.run(["tar", "-xf", TOP / ".base" / "booted.tar", "-C", tree], check=True)
+    tree, folder = unpacked(BOOTED), tmp_path / "machines"
     with Switch(len(NAMES)) as switch:
 
         class Booted(dict[str, Machine]):

@@ -12,7 +12,7 @@ import pytest
 
 from tests import forked
 from tests.packaging import frozen
-from tests.packaging.bare import Bare, unpacked
+from tests.packaging.bare import Bare
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import TOP, wait_until
@@ -88,9 +88,9 @@ def bare(onedir: Path, tmp_path: Path) -> Bare:
     """A Debian 12 with nothing but its base, and the executable."""
     (tmp_path / "srv").mkdir()
     bound = {Path("/dev"): "/dev", onedir.parent: "/opt/tigerchat", tmp_path / "srv": "/srv"}
-    tree = unpacked(tmp_path / "tree")
-    assert not list((tree / "usr/bin").glob("python3*"))
-    return Bare(tree, tmp_path / "bare", bound)
+    made = Bare(tmp_path / "bare", bound)
+    assert not list((made.tree / "usr/bin").glob("python3*"))
+    return made
 
 
 def inside(bare: Bare, *words: str) -> list[str]:

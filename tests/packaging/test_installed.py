@@ -10,7 +10,7 @@ import pytest
 
 from appliance import VERSION
 from tests.packaging import frozen
-from tests.packaging.bare import Bare, unpacked
+from tests.packaging.bare import Bare
 from tests.system.local_site import TOP
 
 pytestmark = pytest.mark.root
@@ -33,16 +33,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make(tmp_path_factory.mktemp("packages"), frozen.dist(), "--unpacked")
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked(tmp_path_factory.mktemp("tree") / "minbase")
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_it_is_installed_works_and_is_removed_without_a_trace_but_its_data(
-    form: str, made: dict[str, Path], tree: Path, tmp_path: Path
+    form: str, made: dict[str, Path], tmp_path: Path
 ) -> None:
-    bare = Bare(tree, tmp_path / "bare", {made[form].parent: "/mnt"})
+    bare = Bare(tmp_path / "bare", {made[form].parent: "/mnt"})
     place = f"/mnt/{made[form].name}"
     if form == "package":
         bare.run("dpkg", "--force-unsafe-io", "--install", place)

@@ -2,6 +2,8 @@
 
 import ast
 import re
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -21,6 +23,7 @@ def names_in(lock: str) -> set[str]:
     return {found.group().lower().replace("_", "-") for found in matches if found}
 
 
+@cache
 def imported(folder: Path) -> set[str]:
     """Modules of others, by the first part of their name."""
     found: set[str] = set()
@@ -33,9 +36,15 @@ def imported(folder: Path) -> set[str]:
     return found
 
 
+@cache
+def owners() -> Mapping[str, list[str]]:
+    """Of each module, the distributions that bring it."""
+    return packages_distributions()
+
+
 @pytest.mark.parametrize("lock", ["node", "reports"])
 def test_what_is_installed_is_imported(lock: str) -> None:
-    modules = packages_distributions()
+    modules = owners()
     used = {
         distribution.lower().replace("_", "-")
         for module in imported(TOP / "appliance")
