@@ -154,7 +154,6 @@ def _upgrade_node(
         raise ConfigurationError(f"{folder} is no folder of a formatted node: correct the path")
     known = read_node(folder)
     node = KeptNode(folder, known.node.name, known.settings.index)
-    Keeper(folder / SOCKETS_FOLDER, known.site.cluster).told()
     upgrade = Upgrade(
         known.site,
         [node],
@@ -165,6 +164,7 @@ def _upgrade_node(
         say=_say,
     )
     upgrade.check_supervised()
+    Keeper(folder / SOCKETS_FOLDER, known.site.cluster).told()
     with _alone(folder):
         upgrade.poll()
         _check(upgrade, [node], no_way_back)
