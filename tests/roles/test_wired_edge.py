@@ -159,6 +159,8 @@ def test_each_rate_of_the_settings_is_that_of_what_it_is_named_for(
                 break
         assert type(error) is ErrorFrame
         assert error.name == "rate_limited" and f"for this {limit}" in error.detail, error
+        # An edge that stops waits for what it has taken, and here nobody would answer it.
+        await until(lambda: not any(one.in_flight for one in edge._edge.sessions.values()))
 
     chatting(make_site(1, **{f"{limit}_rate": 1}), story)
 
