@@ -16,6 +16,7 @@ import click
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.cores.console.about import About
+from appliance.cores.console.acts import BY_NAME
 from appliance.cores.console.stakes import loss
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
@@ -70,13 +71,16 @@ def stop(
             place.refuse("stop", about, FORCE)
         own = _own(place, name)
         own.stop(process)
+        if not force and (why := BY_NAME["stop"].regret(place.seen(), about)):
+            own.start(process)
+            raise StorageError(f"undone, as others have acted meanwhile: {why}")
         until(lambda: own.child(process).has_ended, STOP_S, f"{process} of {name} has not ended")
         place.record("stop", about)
         click.echo(f"node: {process} of {name} has stopped, until `tigerchat node start`")
         return
+    keeper = _keeper(place, node_folder)
     if not force and (why := loss(place.seen(), index)):
         raise StorageError(why + FORCE)
-    keeper = _keeper(place, node_folder)
     keeper.stop(name)
     until(lambda: keeper.child(name).has_ended, STOP_S, f"{name} has not ended")
     place.record("stop", About(index), f"stop {name}")

@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,12 +28,14 @@ from appliance.roles.console.doer import ACTS_MAX, ActRefused, ActUnknown
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.console.sign_ins import COOKIE
 from appliance.roles.operator import noting, trail
+from tests.cores.console import worlds
 from tests.patience import HUNG_S
 from tests.roles.conftest import MakeSite
 from tests.roles.wired_site import WiredSite, until
 
 WHO = ("console session abc", "192.0.2.7")
 KEEPER = About(0, "keeper")
+ROLE = ("primary", "backup", "backup")
 
 
 class Kept:
@@ -41,6 +43,7 @@ class Kept:
 
     def __init__(self, folder: Path, cluster: bytes) -> None:
         self.deaf = False
+        self.meanwhile: Callable[[], None] = lambda: None  # what others do while it is told
         self.children = {
             name: {"name": name, "pid": 7, "ready": True, "halt": "", "wanted": True}
             for name in ("replica-0", "edge-0", "console", "keeper")
@@ -54,6 +57,7 @@ class Kept:
         )
 
     def grant(self, wish: dict[str, Any]) -> dict[str, Any]:
+        self.meanwhile()
         for verb, wanted in (("stop", False), ("start", True)):
             name = wish.get(verb)
             if name in self.children and not self.deaf:
@@ -182,6 +186,39 @@ def test_a_primary_steps_down_and_goes_on_as_a_backup(make_site: MakeSite) -> No
             assert audited(site)[-1]["act"]["do"] == "step-down"
 
     make_site(2).run(story)
+
+
+def test_two_consoles_at_the_same_moment_do_not_take_a_quorum_away(make_site: MakeSite) -> None:
+    """Both saw three that serve. The other one was quicker; replicas are scripted here, too."""
+
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here, contextlib.AsyncExitStack() as opened:
+            cluster = here.role._node.site.cluster
+            others = [Kept(site.node(node), cluster) for node in (1, 2)]
+            doors = [
+                StatusServer(
+                    site.node(node) / SOCKETS_FOLDER / "shard-0", cluster=cluster, number=0,
+                    status=lambda node=node: worlds.replica(node, role=ROLE[node]),
+                )
+                for node in range(3)
+            ]  # fmt: skip
+            for server in (*doors, *(other.server for other in others)):
+                await server.start()
+                opened.push_async_callback(server.close)
+            about = About(1, "replica-0")
+            first, second = others
+            second.meanwhile = lambda: second.children["replica-0"].update(wanted=False)
+            first.meanwhile = second.meanwhile
+            state, words = await here.ended(await here.begin("stop", about, "node-1"))
+            assert state == "failed" and words == (
+                "undone, as others have acted meanwhile: without node-1 shard 0 has 1 of 2 needed "
+                "replicas: nothing could be acknowledged; bring the others up first (`tigerchat "
+                "status`)"
+            )
+            assert first.children["replica-0"]["wanted"] is True
+            assert here.doer.trail.counts().waiting == 1
+
+    make_site(3).run(story)
 
 
 def test_what_does_not_come_about_is_told_as_not_seen(

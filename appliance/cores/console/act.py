@@ -21,7 +21,11 @@ def _nothing(look: Look, about: About) -> str:
 class Act:
     """`named` of `About` say what it is about; `shown` gives for the subject of a row what it may
     be about beside that; `seen` compares with the look before it began; `patience_s`: for so long
-    its effect is waited for."""
+    its effect is waited for.
+
+    Whoever else acts at the same moment, on another console, was judged by what was before. So all
+    is asked once more when the act was asked for: with a reason of `regret` the act `undo` follows.
+    """
 
     name: str
     named: tuple[str, ...]
@@ -36,6 +40,8 @@ class Act:
     typed: Words = _nothing
     patience_s: float = 60.0
     of_group: bool = False
+    regret: Words = _nothing
+    undo: str = ""
 
     def touches_group(self, about: About) -> bool:
         """Whether it changes who serves a shard, leads it or votes."""

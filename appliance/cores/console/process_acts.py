@@ -25,6 +25,7 @@ from appliance.cores.console.stakes import (
     last_edge,
     left_without,
     loss,
+    loss_by_others,
     processes,
     replica_shard,
     votes,
@@ -172,6 +173,12 @@ def _stop_typed(look: Look, about: About) -> str:
     return name_of(look, about.node) if stake else ""
 
 
+def _stop_regret(look: Look, about: About) -> str:
+    """The replica was asked to end, and now it is missed."""
+    number = replica_shard(about.process)
+    return loss_by_others(look, about.node, number) if number != NOBODY else ""
+
+
 def _stop_seen(look: Look, about: About, before: Look) -> bool:
     kept = dict(processes(look, about.node)).get(about.process)
     return kept is not None and kept.ended and not kept.wanted
@@ -235,6 +242,8 @@ PROCESS_ACTS: tuple[Act, ...] = (
         _stop_seen,
         _process_verb("stop"),
         typed=_stop_typed,
+        regret=_stop_regret,
+        undo="start",
     ),
     Act(
         "start",

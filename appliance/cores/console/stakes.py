@@ -49,12 +49,28 @@ def loss(look: Look, node: int, shard: int | None = None) -> str:
     for line in look.shards:
         left = short_of(line, node) if shard in (None, line.number) else None
         if left is not None:
-            return (
-                f"without {node_name(look, node)} shard {line.number} has {left} of {line.quorum} "
-                "needed replicas: nothing could be acknowledged; bring the others up first "
-                "(`tigerchat status`)"
-            )
+            return _missed(look, node, line, left)
     return ""
+
+
+def loss_by_others(look: Look, node: int, shard: int) -> str:
+    """Why a replica that was just told to stop is missed: others were told so, too. How those serve
+    that stay is no matter, as they may be about to choose who leads."""
+    line = look.shards[shard]
+    left = sum(
+        votes(m) and m.node != node and (m.process is None or m.process.wanted)
+        for m in line.members
+    )  # fmt: skip
+    voted = any(m.node == node and votes(m) for m in line.members)
+    return _missed(look, node, line, left) if voted and left < line.quorum else ""
+
+
+def _missed(look: Look, node: int, shard: ShardLine, left: int) -> str:
+    return (
+        f"without {node_name(look, node)} shard {shard.number} has {left} of {shard.quorum} "
+        "needed replicas: nothing could be acknowledged; bring the others up first "
+        "(`tigerchat status`)"
+    )
 
 
 def is_known(shard: ShardLine) -> bool:

@@ -68,7 +68,7 @@ class Doer:
     def __init__(
         self, node: NodeFolder, asked: Watch, log: logging.Logger, hurry: Callable[[], None]
     ) -> None:
-        self._node, self._asked, self._hurry = node, asked, hurry
+        self._node, self._asked, self._log, self._hurry = node, asked, log, hurry
         self.trail = Trail(node, log)
         self._runs: deque[_Run] = deque()
         self._number = 0
@@ -110,7 +110,7 @@ class Doer:
             self._judging -= targets
         task = asyncio.create_task(self._perform(run, act))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda task: self._on_end(run, task))
         return run.told.number
 
     def _busy(self, targets: set[tuple[str, int]]) -> str:
@@ -144,19 +144,32 @@ class Doer:
         node = dataclasses.replace(self._node, view=self._asked.console.view)
         try:
             await perform(act.name, run.about, node, self._asked.sockets)
+            if act.undo:
+                await self._asked.poll_beside()
+                if why := act.regret(self._asked.console.seen(), run.about):
+                    await perform(act.undo, run.about, node, self._asked.sockets)
+                    self._end(run, FAILED, f"undone, as others have acted meanwhile: {why}")
+                    return
         except ApplianceError as error:
             self._end(run, FAILED, str(error))
             return
         run.performed = True
         self._hurry()
 
+    def _on_end(self, run: _Run, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.error("%s: %r", run.told.what, error, exc_info=error)
+            self._end(run, FAILED, "the console failed at it: look at its output")
+
     def on_poll(self, look: Look) -> None:
         """How all is now: acts whose effect is there have ended, and those that waited too long."""
         now = time.monotonic()
         for run in self._runs:
-            if not run.runs or run.act is None or run.before is None or not run.performed:
+            if not run.runs or run.act is None or run.before is None:
                 continue
-            if run.act.seen(look, run.about, run.before):
+            if run.performed and run.act.seen(look, run.about, run.before):
                 self._end(run, DONE, "seen")
             elif now > run.deadline:
                 waits = run.act.waits(look, run.about)
@@ -195,6 +208,8 @@ class Doer:
         return self._runs[-1]
 
     def _end(self, run: _Run, state: str, words: str) -> None:
+        if not run.runs:
+            return  # it was given up before
         run.told = _changed(run.told, state=state, words=bounded(words))
         run.before = None
         outcome = "" if state == DONE else bounded(words)

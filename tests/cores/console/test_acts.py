@@ -130,6 +130,18 @@ def test_no_stop_takes_a_quorum_away() -> None:
     assert why("stop", told, **of) == expected, "node-2 was told to end, and serves a moment more"
 
 
+def test_a_stop_is_regretted_when_others_were_told_so_and_not_while_a_leader_is_chosen() -> None:
+    of = About(1, "replica-0")
+    regret = BY_NAME["stop"].regret
+    told = seen(world(n1={"replica_0": {"wanted": False}}, n2={"replica_0": {"wanted": False}}))
+    assert regret(told, of).startswith("without node-1 shard 0 has 1 of 2 needed replicas: ")
+    choosing = world(n1={"replica_0": {"wanted": False}})
+    for node in range(3):
+        choosing[Source("replica", node, 0)] = replica(node, status="view_change")
+    assert regret(seen(choosing), of) == "" == regret(told, About(1, "edge-0"))
+    assert BY_NAME["stop"].undo == "start"
+
+
 def test_what_else_a_process_is_not_stopped_for() -> None:
     look = seen(world())
     stop = {"node": 1}
