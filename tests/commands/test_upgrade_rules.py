@@ -14,14 +14,15 @@ from appliance.base.errors import StorageError
 from appliance.commands import upgrade as upgrade_verb
 from appliance.cores.console.figures import Peer
 from appliance.cores.console.model import Member, ShardLine
+from appliance.cores.console.stakes import short_of
 from appliance.drivers.host.durable_file import lock_folder
 from appliance.drivers.host.resources import program
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.formats.volume_level import NOT_TOLD, VOLUME_LEVEL
-from appliance.node import keeping
 from appliance.node import upgrade as upgrading
-from appliance.node.keeping import Keeper, short_of, until
 from appliance.node.upgrade import KeptNode, KeptRestart, Upgrade
+from appliance.roles.operator import keeping
+from appliance.roles.operator.keeping import Keeper, until
 from tests.commands.conftest import Tigerchat
 from tests.commands.test_acts import SITE, answering, child
 from tests.commands.test_upgrade import keeper, node
