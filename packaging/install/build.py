@@ -75,8 +75,25 @@ if [ -d /etc/systemd/system ]; then
     find /etc/systemd/system -type d -name 'tigerchat*.wants' -empty -delete
 fi
 """
+# A process of the program reads of it for as long as it lives: of another one's it would read what
+# does not belong together.
+REFUSE = """\
+for program in /proc/[0-9]*/exe; do
+    case "$(readlink "$program" || true)" in
+    /usr/lib/tigerchat/*)
+        [ -z "$TIGERCHAT_REPLACE" ] || continue
+        process=${program#/proc/}
+        echo "tigerchat: a node runs by this program (process ${process%/exe}): nothing was" \\
+            "changed. Stop it first (systemctl stop tigerchat), or say TIGERCHAT_REPLACE=1" \\
+            "before this command, and have the node restarted at once by tigerchat upgrade" >&2
+        exit 1
+        ;;
+    esac
+done
+"""
 KEPT = "# /var/lib/tigerchat stays: messages and keys are the operator's to delete.\n"
 SCRIPTS = {
+    "preinst": 'if [ "$1" = install ] || [ "$1" = upgrade ]; then\n' + REFUSE + "fi\n",
     "postinst": USER + RELOAD,
     "prerm": 'if [ "$1" = remove ]; then\n' + STOP + DISABLE + "fi\n",
     "postrm": KEPT + RELOAD,

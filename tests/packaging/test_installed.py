@@ -45,6 +45,7 @@ def test_it_is_installed_works_and_is_removed_without_a_trace_but_its_data(
         assert bare.run("stat", "-c", "%U %a", "/var/lib/tigerchat") == "tigerchat 700\n"
         bare.run("tigerchat", "version", "--selftest")
         what_root_makes_is_the_node_s(bare)
+        it_is_not_replaced_while_it_runs(bare, place)
     else:
         bare.run("tar", "-C", "/", "-xf", place)
         bare.run("install", "-D", "/dev/null", NODE_FILE)
@@ -72,6 +73,29 @@ def what_root_makes_is_the_node_s(bare: Bare) -> None:
     foreign = ("find", "/var/lib/tigerchat", "!", "-user", "tigerchat")
     assert bare.run(*foreign) == ""
     assert bare.run(*foreign[:2], "-name", "formatted") != ""
+
+
+OVER_A_RUNNING_ONE = """\
+tigerchat found --node-folder /srv/n --name a --host 127.0.0.1 --geometry small >/dev/null 2>&1 &
+until readlink /proc/$!/exe | grep -q /usr/lib/tigerchat; do sleep 0.02; done
+dpkg --force-unsafe-io --install {package} 2>&1 && exit 9
+TIGERCHAT_REPLACE=1 /var/lib/dpkg/info/tigerchat.preinst upgrade 0.1.0 || exit 8
+kill -9 $!
+wait $! || true
+rm -r /srv/n
+/var/lib/dpkg/info/tigerchat.preinst upgrade 0.1.0 || exit 7
+"""
+
+
+def it_is_not_replaced_while_it_runs(bare: Bare, package: str) -> None:
+    """It is refused by name, and nothing is changed; who says that it is meant may."""
+    program = ("stat", "-c", "%i %Z", "/usr/lib/tigerchat/tigerchat")
+    before = bare.run(*program)
+    said = bare.run("sh", "-c", OVER_A_RUNNING_ONE.format(package=package))
+    assert "a node runs by this program (process " in said
+    assert bare.run(*program) == before
+    state = ("dpkg-query", "--show", "--showformat", "${Status}", "tigerchat")
+    assert bare.run(*state) == "install ok installed"
 
 
 def test_packages_of_a_small_program_are_equal_whenever_and_by_whomever_it_was_laid_out(
