@@ -88,7 +88,8 @@ class WiredSite:
         assert not task.done(), task
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
+        """As SIGTERM does, to all at once: nobody is left to lead, which is not waited for."""
+        replica_role.HAND_OVER_TRIES = 1
         for call in process._stop_calls:
             call()
         codes = await asyncio.gather(*self._serving)
@@ -124,6 +125,7 @@ def process_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in KNOBS:
         monkeypatch.setattr(knobs, name, lambda: "left as it is")
     monkeypatch.setattr(process, "_stop_calls", [])
+    monkeypatch.setattr(replica_role, "HAND_OVER_TRIES", replica_role.HAND_OVER_TRIES)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     locks: list[int] = []
     lock, ring = replica_role.lock_replica, replica_role.make_ring

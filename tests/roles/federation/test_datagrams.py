@@ -117,7 +117,7 @@ def test_an_error_of_the_library_ends_the_link_that_led_to_it_which_is_dialled_a
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing of it comes to the handler of the loop, which would end the role."""
-    monkeypatch.setattr(quic_endpoint, "LINK_IDLE_S", 0.7)  # after it the other end dials again
+    monkeypatch.setattr(quic_endpoint, "LINK_IDLE_S", 0.4)  # after it the other end dials again
 
     async def story(sites: list[QuicSite]) -> None:
         found: list[object] = []

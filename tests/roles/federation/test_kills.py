@@ -14,7 +14,7 @@ from appliance.roles.federation.participant import COMMAND, frame
 from tests.interoperability.bearer import Bearer, Process, ours
 from tests.patience import HUNG_S
 
-KILLS = (3, pytest.param(10, marks=pytest.mark.soak))
+KILLS = (2, pytest.param(10, marks=pytest.mark.soak))
 SENDS_BETWEEN, SITES = 6, 3
 
 

@@ -39,7 +39,9 @@ def test_windows_at_two_sites_show_one_order_and_who_has_what(
         expect(three).to_have_attribute("data-has", "no")
     ola.wait_text("three")
     anna.wait_text("two")
-    expected = ["hello from here", "one", "two", "three"]
+    ola.write("four")  # and says with it what her site has
+    anna.wait_text("four")
+    expected = ["hello from here", "one", "two", "three", "four"]
     for window in (anna, ola):
         expect(window.page.locator(".text .body")).to_have_text(expected)
         folder = os.environ.get("TIGERCHAT_PICTURES")
