@@ -30,6 +30,7 @@ WAYS = """
   };
   const made = (words, ms, reaches = () => true) => class {
     static words = words;
+    static opensByAnswer = true;
     static couldReach(url) { return reaches(url); }
     constructor(url, told) {
       Object.assign(this, { said: [] });
@@ -197,6 +198,30 @@ def test_a_way_that_says_that_nothing_comes_by_it_is_doubted_though_it_was_heard
       return begun.map(([words]) => words);
     """,
     ) == ["deaf", "two"]
+
+
+def test_a_node_that_is_dead_speaks_against_no_way_though_requests_seem_to_open(
+    blank: Page,
+) -> None:
+    """Nothing but what the node has said tells that it is there."""
+    assert run(
+        blank,
+        """
+      const requests = class extends made("requests", null) {
+        static opensByAnswer = false;
+        constructor(url, told) {
+          super(url, told);
+          setTimeout(() => told.onOpen(), 1);
+          setTimeout(() => told.onEnd("no answer"), 5_000);
+        }
+      };
+      const ways = new Ways([made("hangs", null), made("fails", -20), requests]);
+      const { heard } = began(ways);
+      pass(60_000);
+      began(ways).carried.doubt();
+      return [heard.map(([what]) => what), over.length, ways.restUntil.size];
+    """,
+    ) == [["open", "no answer"], 1, 0]
 
 
 def test_what_is_closed_begins_nothing_more(blank: Page) -> None:

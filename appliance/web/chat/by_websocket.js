@@ -4,6 +4,7 @@ const SUBPROTOCOL = "tigerchat.v1.json";
 
 export class ByWebSocket {
   static words = "WebSocket";
+  static opensByAnswer = true;
 
   static couldReach() {
     return true;

@@ -60,6 +60,7 @@ export class Unframer {
 
 export class ByWebTransport {
   static words = "WebTransport";
+  static opensByAnswer = true;
 
   static couldReach(url) {
     return url.startsWith("wss:") && typeof WebTransport === "function";

@@ -8,7 +8,7 @@
 // open at once and tells of it later, never from within its constructor: onOpen(); onFrame(frame);
 // onEnd(reason, isDeaf), once, after which it tells nothing; deaf is one by which nothing comes
 // from this network. `send(frame)` is for one that is open, `close()` ends it without a word.
-// `words` name it.
+// `words` name it; `opensByAnswer`: whether the node has answered when it opens.
 
 import { ByEvents, ByPolls } from "./by_requests.js";
 import { ByWebSocket } from "./by_websocket.js";
@@ -57,7 +57,7 @@ class Carried {
     Object.assign(this, { ways, url, told });
     this.left = ways.worthTrying(url);
     this.tried = new Map(); // way -> what opens
-    this.failed = []; // ways
+    this.late = []; // ways that failed, or had not opened when the chosen one did
     this.way = this.carrier = null; // the chosen one
     this.hasHeard = false;
     this.timer = 0;
@@ -85,7 +85,7 @@ class Carried {
     this.way = way;
     this.carrier = this.tried.get(way);
     this.tried.delete(way);
-    this.ways.restBetter(way, [...this.failed, ...this.tried.keys()]);
+    this.late.push(...this.tried.keys());
     this.closeOthers();
     this.told.onOpen();
   }
@@ -93,7 +93,7 @@ class Carried {
   onEnd(way, reason, isDeaf) {
     if (way !== this.way) {
       this.tried.delete(way);
-      this.failed.push(way);
+      this.late.push(way);
       if (this.left.length > 0) this.tryNext();
       if (this.tried.size > 0) return;
     } else if (isDeaf || !this.hasHeard) this.doubt();
@@ -101,6 +101,7 @@ class Carried {
   }
 
   onFrame(frame) {
+    if (!this.hasHeard) this.ways.restBetter(this.way, this.late); // it is the node that answers
     this.hasHeard = true;
     this.told.onFrame(frame);
   }
@@ -109,9 +110,10 @@ class Carried {
     this.carrier.send(frame);
   }
 
-  // It has opened and nothing came: another way is better, for a while.
+  // It has opened and nothing came: another way is better, for a while. That a request got no
+  // answer says nothing of the way: the node may be dead.
   doubt() {
-    if (this.way !== null) this.ways.rest(this.way, DOUBT_MS);
+    if (this.way?.opensByAnswer || this.hasHeard) this.ways.rest(this.way, DOUBT_MS);
   }
 
   closeOthers() {
