@@ -1,5 +1,6 @@
 """`tigerchat support`: one file for whoever helps, with nothing in it that is secret."""
 
+import contextlib
 import io
 import os
 import tarfile
@@ -41,14 +42,13 @@ def command(folder: Path, out: Path | None) -> None:
         raise ConfigurationError(f"{out} is there already: name another file") from None
     except OSError as error:
         raise unusable(out, error) from error
-    try:
+    with contextlib.ExitStack() as unfinished:
+        unfinished.callback(out.unlink)  # half of one helps nobody
         with open(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for name, text in bundle(folder, lambda: _status(watch)):
                 click.echo(f"support: {name}, {len(text)} bytes", err=True)
                 _add(archive, out.name.removesuffix(".tar.gz"), name, text)
-    except BaseException:
-        out.unlink()  # half of one helps nobody
-        raise
+        unfinished.pop_all()
     click.echo(f"support: {out}, {out.stat().st_size / MIB:.1f} MiB")
 
 

@@ -146,6 +146,21 @@ def test_what_cannot_be_had_is_told_and_the_rest_comes(serving: LocalSite) -> No
     assert "superblock-0.jsonl" in parts and "status.json" not in parts
 
 
+def test_a_bundle_that_breaks_off_leaves_nothing(
+    serving: LocalSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> Iterator[tuple[str, bytes]]:
+        yield "README.txt", b"so far"
+        raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(support_verb, "bundle", breaks)
+    out = tmp_path / "bundle.tar.gz"
+    assert "the disk is gone" in str(made(serving, out).exception)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    assert made(serving, out).exit_code == 0
+
+
 def test_a_bundle_is_bounded_and_says_what_has_no_room(
     serving: LocalSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

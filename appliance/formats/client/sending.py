@@ -33,6 +33,9 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
     body: Body
 
 
+assert Message.__struct_fields__ == SendMessage.__struct_fields__  # one kind of message
+
+
 class SendMessages(Frame, tag="send_messages", kw_only=True):
     """In JSON alone: in binary a `send_message` bears a count."""
 
