@@ -32,6 +32,8 @@ BY_ROLE = "\n".join(
         "tigerchat.target tigerchat-edge@0.service",
         "tigerchat.target tigerchat-console.service",
         "tigerchat.target tigerchat-farm.service",
+        "tigerchat.target tigerchat-metadata.service",
+        "tigerchat.target tigerchat-shipper.service",
     ]
 )
 CREDENTIAL = "of the machine's store"  # as boot.sh puts it there
@@ -151,6 +153,9 @@ def test_systemd_sees_them_as_they_are(machines: Machines) -> None:
     failed = [machines.inside(n, "systemctl", "--failed", "--no-legend") for n in range(3)]
     assert failed == ["", "", ""], [machines.log(n) for n in range(3) if failed[n]]
     assert machines.inside(2, "systemctl", "is-active", "tigerchat.service").strip() == "inactive"
+    by_role = [line.split()[1] for line in BY_ROLE.splitlines()[1:]]
+    active = machines.inside(2, "systemctl", "is-active", *by_role).split()
+    assert dict(zip(by_role, active, strict=True)) == dict.fromkeys(by_role, "active")
 
 
 def test_the_journal_says_in_fields_whose_line_it_is(machines: Machines) -> None:
