@@ -21,6 +21,7 @@ VERBS = {
     "recover": "Give a node that lost a volume a new one, and bring it up to date.",
     "member": "List, add, invite, remove, promote and retire the members of a site's shards.",
     "node": "Stop, kill, drain and start one node of a local site.",
+    "alarm": "List the alarms of a day, say that one was seen.",
     "clock": "Bring the time of a log back that a clock was ahead of.",
     "retention": "Show and set how long messages are kept.",
     "token": "Make a token for a user of a local site.",

@@ -1,32 +1,25 @@
 """`tigerchat clock`: bring the time of a log back that a clock was ahead of once."""
 
 import asyncio
-import os
-from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from appliance.base.errors import StorageError
-from appliance.base.limits import CORRECTION_OFF_US_MAX, LOG_AHEAD_US_MAX
+from appliance.base.limits import LOG_AHEAD_US_MAX
+from appliance.cores.console.about import About
 from appliance.cores.console.cells import duration
-from appliance.cores.vsr.evictions import EVICT_CLOCK_FAR, EVICT_MEMBER_OLD, EVICT_OPERATION
+from appliance.cores.console.site_acts import no_replica, not_ahead
 from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
 from appliance.drivers.network.ask import status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
-from appliance.formats import record
-from appliance.formats.envelope import OPERATION_APPEND_CLOCK
-from appliance.formats.event import Correction, encode_correction
-from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT
 from appliance.formats.site import SITE_FILE, Shard, load_site
 from appliance.formats.status.replica import GroupClock, ReplicaStatus
-from appliance.roles.operator.session import OperatorSession
+from appliance.node.acting import ActSite
+from appliance.roles.operator.clock_correcting import correct_to, moment
 
-PATIENCE_S = 30.0
-_SECOND_MAX = 253_402_300_799  # the last one of the year 9999
 _FOLDER = click.Path(path_type=Path)
 
 
@@ -60,12 +53,12 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
         node, of_clock = _asked(nodes, shard)
         ahead_us = of_clock.log_ahead_us
         if ahead_us <= LOG_AHEAD_US_MAX:
-            click.echo(f"clock: shard {shard.number}: log time is not ahead of the clock")
+            click.echo(f"clock: {not_ahead(shard.number)}")
             continue
         own_us, now_us = of_clock.log_us - of_clock.corrected_us, clock.realtime_us()
         click.echo(
-            f"clock: shard {shard.number}: log time is {_moment(own_us)}, the clock of this "
-            f"machine says {_moment(now_us)}"
+            f"clock: shard {shard.number}: log time is {moment(own_us)}, the clock of this "
+            f"machine says {moment(now_us)}"
         )
         if not yes and not click.confirm("Is the clock right?"):
             ctx.exit(1)
@@ -74,12 +67,7 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
             f"clock: shard {shard.number}: record {place} brings log time back by "
             f"{duration(ahead_us // 1000)}"
         )
-
-
-def _moment(time_us: int) -> str:
-    return datetime.fromtimestamp(min(time_us // 1_000_000, _SECOND_MAX), UTC).strftime(
-        "%Y-%m-%d %H:%M:%S UTC"
-    )
+        ActSite(node.path, node.path, node.site).record("clock-correct", About(shard=shard.number))
 
 
 def _nodes(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
@@ -102,51 +90,4 @@ def _asked(nodes: list[NodeFolder], shard: Shard) -> tuple[NodeFolder, GroupCloc
         status = status_of(ReplicaStatus, sockets, cluster=node.site.cluster, number=shard.number)
         if status is not None and status.serves:
             return node, status.clock
-    raise StorageError(f"shard {shard.number}: no replica of this machine serves: start it first")
-
-
-def refusal(reason: int, told: int, wanted_us: int, member: Callable[[int], str]) -> str:
-    """Why the primary prepares no correction to `wanted_us`, and what to do; empty: it may yet.
-    `member` names one of the group."""
-    if reason == EVICT_OPERATION:
-        return "the primary's program does not know how to correct a clock: update its node first"
-    if reason == EVICT_MEMBER_OLD:
-        return (
-            f"{member(told)} has not said in the last seconds that its program can correct a "
-            "clock: update it, start it, or take it out of the group; then run this again"
-        )
-    if reason == EVICT_CLOCK_FAR:
-        return (
-            f"the clock of this machine says {_moment(wanted_us)}, the clocks of the group "
-            f"{_moment(told)}: more than {CORRECTION_OFF_US_MAX // 60_000_000} minutes apart, set "
-            "them right first"
-        )
-    return ""
-
-
-async def correct_to(node: NodeFolder, shard: Shard, wanted_us: int) -> int:
-    """The number of the record that brings the time back; StorageError when there is none."""
-    raw = record.encode(
-        room_id=record.SHARD_ROOM_ID,
-        msg_id=os.urandom(16),
-        author_id=0,
-        body=encode_correction(Correction(wanted_us)),
-        client_id=os.urandom(16),
-        client_seq=1,
-        kind=record.KIND_CLOCK,
-    )
-    async with OperatorSession(node, shard, "clock") as session:
-        answer = await session.ask(
-            OPERATION_APPEND_CLOCK,
-            raw,
-            PATIENCE_S,
-            "the correction",
-            records=1,
-            refusal=lambda reason, told: refusal(reason, told, wanted_us, session.member),
-        )
-    _, log_seq, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
-    if code not in (OK, DUPLICATE):  # a duplicate is ours: its answer was lost with a session
-        raise StorageError(
-            f"shard {shard.number}: log time is not ahead of {_moment(wanted_us)} any more"
-        )
-    return int(log_seq)
+    raise StorageError(no_replica(shard.number))

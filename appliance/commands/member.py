@@ -106,6 +106,8 @@ def add(
                 f"before `tigerchat format --node-folder`:\n{begin}",
                 nl=False,
             )
+    about = ActSite(node.path, node.path, node.site)
+    about.record("member-add", About(index))
     if place is not None:
         words = ["--brief"] if brief else []
         _run("format", "--node-folder", str(place), "--geometry", geometry, *words)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.errors import StorageError
+from appliance.cores.console.about import About
 from appliance.cores.rooms.keeping import DAY_US, Kept, keep
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.neighbours import neighbours
@@ -19,12 +20,12 @@ from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.network.ask import status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.settings import SHIP_OFF
-from appliance.formats.site import RETENTION_DAYS_MAX, SITE_FILE, Shard, encode_site, load_site
+from appliance.formats.site import SITE_FILE, Shard, encode_site, load_site, retention_days_of
 from appliance.formats.status.replica import ReplicaStatus
+from appliance.node.acting import ActSite
 from appliance.roles.keeper import Segments, kept_of, time_of
 
 GIB = 1 << 30
-EVERYTHING = "everything"
 _FOLDER = click.Path(path_type=Path)
 _LOCAL = click.option(
     "--local",
@@ -48,7 +49,7 @@ def show(local: Path | None, node_folder: Path | None, days: str | None) -> None
     """Show what is kept, what is dropped next, and for how long the volume lasts."""
     folder, nodes = _places(local, node_folder)
     site = load_site(folder / SITE_FILE)
-    wanted = site.retention_days if days is None else _parse(days)
+    wanted = site.retention_days if days is None else retention_days_of(days)
     click.echo(f"retention: {_words(wanted)}{'' if days is None else ' (tried, not set)'}")
     for line in _shown(nodes, wanted):
         click.echo(line)
@@ -68,7 +69,7 @@ def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool)
     if node_folder is not None:
         work_as_owner(node_folder)
     folder, nodes = _places(local, node_folder)
-    wanted = _parse(days)
+    wanted = retention_days_of(days)
     for line in _shown(nodes, wanted):
         click.echo(line)
     if dry_run:
@@ -81,18 +82,8 @@ def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool)
     click.echo(f"retention: {_words(wanted)}, from the next start of the nodes on")
     if node_folder is not None:
         click.echo(f"retention: copy {folder / SITE_FILE} to the other nodes")
-
-
-def _parse(days: str) -> float:
-    try:
-        value = 0.0 if days == EVERYTHING else float(days)
-        if not 0 <= value <= RETENTION_DAYS_MAX or (value == 0 and days != EVERYTHING):
-            raise ValueError
-    except ValueError:
-        raise ConfigurationError(
-            f"days are {days!r}; allowed: {EVERYTHING}, or a number up to {RETENTION_DAYS_MAX}"
-        ) from None
-    return value
+    of_site = ActSite(folder, nodes[0].path, site)
+    of_site.record("retention-set", About(), f"retention-set {days}")
 
 
 def _words(days: float) -> str:

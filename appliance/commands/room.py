@@ -6,13 +6,12 @@ from uuid import UUID
 import click
 
 from appliance.base.errors import ConfigurationError
-from appliance.base.limits import ROOM_NAME_SIZE_MAX
 from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
 from appliance.drivers.terminal.options import SiteWords, site_options
 from appliance.formats.client.rooms import RoomAnswer, RoomItem
-from appliance.formats.room_name import room_name_valid
+from appliance.formats.room_name import room_name_fault
 
 
 @click.group("room")
@@ -28,11 +27,8 @@ def create(
     site: SiteWords,
 ) -> None:
     """Create the room NAME; one that exists is left as it is."""
-    if not room_name_valid(name):
-        raise ConfigurationError(
-            f"the name is {name[:40]!r}; allowed: 1 to {ROOM_NAME_SIZE_MAX} "
-            "bytes of printable text, no space at either end"
-        )
+    if why := room_name_fault(name):
+        raise ConfigurationError(why)
     access = access_of(**site._asdict())
     room = asyncio.run(_create(access, name))
     click.echo(f"{room.room_id}  {safe(room.name)}  {'created' if room.created else 'exists'}")

@@ -21,6 +21,7 @@ from appliance.base.errors import (
 from appliance.base.printable import counted, json_line, one_line
 from appliance.base.prng import Prng
 from appliance.cores.console.figures import furthest, shippers_in
+from appliance.cores.console.site_acts import NO_SHIPPER, SHIPPING_IS_OFF, shipped_elsewhere
 from appliance.cores.shipping.audit import Finding, Found, audit_chain, audit_head
 from appliance.cores.shipping.render import Reading
 from appliance.drivers.hdfs.open_target import open_target
@@ -252,12 +253,9 @@ def refuse_idle(told: list[ShipperStatus | None]) -> None:
     """TargetUnavailable if nobody who was asked ships anything."""
     answers = [answer for answer in told if answer is not None]
     if not answers:
-        raise TargetUnavailable("no shipper answers: start the node")
+        raise TargetUnavailable(NO_SHIPPER)
     if not any(answer.shards for answer in answers):
-        raise TargetUnavailable(
-            f'ship_target is "{SHIP_OFF}" in node.toml of every node that answers: nothing is '
-            "shipped; name a target there and start the node again"
-        )
+        raise TargetUnavailable(SHIPPING_IS_OFF)
 
 
 def elsewhere(place: Place, told: list[ShipperStatus | None]) -> dict[int, str]:
@@ -267,8 +265,7 @@ def elsewhere(place: Place, told: list[ShipperStatus | None]) -> dict[int, str]:
     rows = [row for answer in told if answer is not None for row in answer.shards]
     here = {row.shard for row in rows if row.ships}
     others = {
-        row.shard: f"shard {row.shard}: {place.name(row.node)} ships it and was not "
-        "asked; say this there, or claim it with --claim"
+        row.shard: shipped_elsewhere(row.shard, place.name(row.node))
         for row in rows
         if row.shard not in here and row.generation and row.node not in asked
     }

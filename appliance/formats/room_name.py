@@ -19,6 +19,16 @@ def room_name_valid(name: str) -> bool:
     )
 
 
+def room_name_fault(name: str) -> str:
+    """Why it is no name of a room; empty: it is one."""
+    if room_name_valid(name):
+        return ""
+    return (
+        f"the name is {name[:40]!r}; allowed: 1 to {ROOM_NAME_SIZE_MAX} bytes of printable text, "
+        "no space at either end"
+    )
+
+
 def room_creator_id(room_id: bytes, author_id: int) -> bytes:
     """client_id of a record that creates a room: it never disturbs a device's own numbering."""
     assert len(room_id) == 16

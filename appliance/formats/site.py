@@ -12,9 +12,11 @@ A room belongs to one shard for ever: that with the highest BLAKE2b of room id a
 
 import base64
 import binascii
+import functools
 import hashlib
 import ipaddress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +39,7 @@ SHARDS_MAX = 64
 SITE_NUMBER_MAX = 255
 SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH = 8, 1 << 20
 RETENTION_DAYS_MAX = 36_500
+EVERYTHING = "everything"  # is kept, in place of days
 ROUND_TRIP_MS_MAX = 1_000
 CLIENT_PROXIES_MAX = 64
 SITE_FILE = "site.toml"
@@ -127,6 +130,19 @@ class Site:
     def shards_of(self, node: int) -> list[Shard]:
         """The shards of which `node` holds a replica."""
         return [shard for shard in self.shards if node in shard.members]
+
+
+def retention_days_of(text: str) -> float:
+    """Days as somebody writes them, EVERYTHING as 0; ConfigurationError: they are neither."""
+    try:
+        value = 0.0 if text == EVERYTHING else float(text)
+        if not 0 <= value <= RETENTION_DAYS_MAX or (value == 0 and text != EVERYTHING):
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            f"days are {text!r}; allowed: {EVERYTHING}, or a number up to {RETENTION_DAYS_MAX}"
+        ) from None
+    return value
 
 
 def shard_of_room(site: Site, room_id: bytes) -> int:
@@ -406,6 +422,37 @@ def spki_of(pem: str) -> bytes:
     tbsCertificate is version [0] (optional), serial, algorithm, issuer, validity, subject, then the
     key: six elements to step over, and no library needed on this floor.
     """
+    der, position, limit = _certificate_after(pem, (0x02, 0x30, 0x30, 0x30, 0x30))
+    stop = _element(der, position, 0x30)[1]
+    if stop > limit:
+        raise ValueError("broken certificate")
+    return der[position:stop]
+
+
+@functools.lru_cache(maxsize=1024)
+def valid_until_ms(pem: str) -> int:
+    """When the first certificate in `pem` ends, in milliseconds since the epoch; else ValueError.
+    One that never ends says the last second of the year 9999."""
+    der, position, limit = _certificate_after(pem, (0x02, 0x30, 0x30))
+    position, _ = _element(der, position, 0x30)  # validity: from, until
+    position = _element(der, position, der[position])[1]
+    tag = der[position] if position < limit else 0
+    if tag not in (_UTC_TIME, _GENERALIZED_TIME):
+        raise ValueError("broken certificate")
+    start, stop = _element(der, position, tag)
+    text = der[start:stop].decode("ascii")
+    if tag == _UTC_TIME:  # two digits of the year, of 1950 to 2049
+        text = ("20" if text[:2] < "50" else "19") + text
+    moment = datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    return int(moment.timestamp()) * 1000
+
+
+_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
+
+
+def _certificate_after(pem: str, tags: tuple[int, ...]) -> tuple[bytes, int, int]:
+    """The first certificate in `pem` as DER, the position in its tbsCertificate behind the version
+    and elements of these tags, and where that ends."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     start, stop = pem.find(begin), pem.find(end)
     if start < 0 or stop < start:
@@ -418,12 +465,9 @@ def spki_of(pem: str) -> bytes:
     position, limit = _element(der, position, 0x30)  # tbsCertificate
     if der[position : position + 1] == b"\xa0":
         position = _element(der, position, 0xA0)[1]
-    for tag in (0x02, 0x30, 0x30, 0x30, 0x30):
+    for tag in tags:
         position = _element(der, position, tag)[1]
-    stop = _element(der, position, 0x30)[1]
-    if stop > limit:
-        raise ValueError("broken certificate")
-    return der[position:stop]
+    return der, position, limit
 
 
 def _element(der: bytes, position: int, tag: int) -> tuple[int, int]:

@@ -55,6 +55,7 @@ ACTS = {
     "member promote": "node-1 --retire node-0 --local FOLDER",
     "member retire": "node-0 --promote node-1 --local FOLDER",
     "token revoke": "--user anna --local FOLDER",
+    "alarm seen": "space --of x --local FOLDER",
     "clock correct": "--yes --local FOLDER",
     "object set": "--node-folder NODE topic lobby words",
     "object peers add": "2 127.0.0.1:1 " + "a" * 64,
@@ -83,7 +84,8 @@ OTHERS = """
     update begin-with|update stage|update fits|update on-start|update on-ready|update pack
     start|object serve|object shell|farm serve|farm post|federation participant|simulate
     benchmark|report|preflight|disks|version
-    status|support|find|member list|retention show|snapshot verify|ship status|object id|object show
+    alarm list|status|support|find|member list|retention show|snapshot verify
+    ship status|object id|object show
     object watch|object peers|object dump|object verify|farm dump|farm status|federation status
     inspect checkpoint|inspect segment|inspect snapshot|inspect superblock|inspect wal
     update status

@@ -2,13 +2,13 @@
 
 import pytest
 
-from appliance.commands.clock import refusal
 from appliance.cores.vsr.evictions import (
     EVICT_CLOCK_FAR,
     EVICT_MEMBER_OLD,
     EVICT_OPERATION,
     EVICTION_REASONS,
 )
+from appliance.roles.operator.clock_correcting import refusal
 
 MINUTE_US = 60_000_000
 NOW_US = 1_750_000_000_000_000  # 2025-06-15 15:06:40 UTC

@@ -3,9 +3,11 @@ at a time, and written into shard 0. Who keeps the processes is scripted, replic
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import socket
+import tarfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -15,18 +17,24 @@ from typing import Any
 import pytest
 
 from appliance.__main__ import main
+from appliance.base.errors import StorageError
 from appliance.cores.console.about import About
+from appliance.drivers.chat.token import RIGHTS
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import BODY, BODY_LEN
+from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import RING_HEAD_SIZE
+from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.catalogue import ROLES
 from appliance.roles.console import act_requests, doer
+from appliance.roles.console.alarm_file import ALARMS_FILE
 from appliance.roles.console.doer import ACTS_MAX, ActRefused, ActUnknown
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.console.sign_ins import COOKIE
+from appliance.roles.console.verb_process import run_verb
 from appliance.roles.operator import noting, trail
 from tests.cores.console import worlds
 from tests.patience import HUNG_S
@@ -78,12 +86,12 @@ class Console:
         await self.role.watch.poll_beside()
         self.doer.on_poll(self.role.watch.console.seen())
 
-    async def begin(self, act: str, about: About, typed: str = "") -> int:
-        return await self.doer.begin(act, about, typed, *WHO)
+    async def begin(self, act: str, about: About, typed: str = "", **written: str) -> int:
+        return await self.doer.begin(act, about, typed, *WHO, written)
 
-    async def refusal(self, act: str, about: About, typed: str = "") -> str:
+    async def refusal(self, act: str, about: About, typed: str = "", **written: str) -> str:
         with pytest.raises(ActRefused) as refused:
-            await self.begin(act, about, typed)
+            await self.begin(act, about, typed, **written)
         return str(refused.value)
 
     async def ended(self, number: int) -> tuple[str, str]:
@@ -228,7 +236,7 @@ def test_what_does_not_come_about_is_told_as_not_seen(
         async with console(site) as here:
             here.kept.deaf = True
             number = await here.begin("stop", KEEPER)
-            await until(lambda: here.doer._runs[0].performed)
+            await until(lambda: here.doer._runs[0].outcome is not None)
             monkeypatch.setattr(doer.time, "monotonic", lambda: time.monotonic_ns() / 1e9 + 61)
             assert await here.ended(number) == (
                 "not seen", "not seen in 60 s: keeper of node-0 to end; look at its output"
@@ -362,6 +370,248 @@ def test_verbs_do_the_same_by_the_same_rules(
         assert done == ["step-down", "stop", "start", "drain", "undrain"]
 
     make_site(2).run(story)
+
+
+# --- over the end of a console --------------------------------------------------------------------
+
+
+def test_acts_and_records_that_wait_outlive_the_console(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            await here.ended(await here.begin("stop", KEEPER))
+            here.kept.deaf = True
+            await here.begin("start", KEEPER)  # runs when the console ends
+            file = json.loads((site.node(0) / doer.ACTS_FILE).read_text())
+            assert [row["told"]["state"] for row in file["acts"]] == ["done", "running"]
+        async with console(site) as here:
+            here.doer.remember()
+            assert [(act.number, act.state, act.words) for act in here.doer.told()] == [
+                (1, "done", "seen"),
+                (2, "not seen", "the console ended meanwhile: look whether it came about"),
+            ]
+            assert here.doer.trail.counts().waiting == 2
+            await site.start_replica(0)
+            await until(lambda: all(act.recorded for act in here.doer.told()))
+            rows = [(row["act"]["do"], row["outcome"]) for row in audited(site)]
+            assert rows == [("stop", ""), ("start", here.doer.told()[1].words)]
+            assert await here.begin("stop", KEEPER) == 3
+        async with console(site) as here:
+            here.doer.remember()
+            assert [act.recorded for act in here.doer.told()] == [True, True, False]
+
+    make_site(1).run(story)
+
+
+def test_a_record_that_was_written_just_before_the_end_is_written_once(
+    make_site: MakeSite,
+) -> None:
+    """The file is of before: it does not know that the record is in the log."""
+
+    async def story(site: WiredSite) -> None:
+        file = site.node(0) / doer.ACTS_FILE
+        async with console(site) as here:
+            await here.ended(await here.begin("stop", KEEPER))
+            await here.doer.keep()
+            before = file.read_bytes()
+            await site.start_replica(0)
+            await until(lambda: here.doer.told()[0].recorded)
+        assert json.loads(before)["trail"]["waiting"] != []
+        file.write_bytes(before)
+        async with console(site) as here:
+            here.doer.remember()
+            await until(lambda: here.doer.told()[0].recorded)
+            assert len(audited(site)) == 1
+
+    make_site(1).run(story)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b"\xff", b'{"acts": 1}', b'{"acts": [{}], "number": 1, "trail": {}}',
+     b'{"acts": [], "number": 1, "trail": {"client_id": "", "client_seq": 1, "waiting": []}}',
+     b" " * (doer.KEPT_SIZE_MAX + 1)],
+)  # fmt: skip
+def test_a_list_of_acts_that_is_damaged_is_told_and_begun_anew(
+    make_site: MakeSite, caplog: pytest.LogCaptureFixture, text: bytes
+) -> None:
+    async def story(site: WiredSite) -> None:
+        (site.node(0) / doer.ACTS_FILE).write_bytes(text)
+        async with console(site) as here:
+            here.doer.remember()
+            assert here.doer.told() == [] and "is damaged" in caplog.text
+            await here.ended(await here.begin("stop", KEEPER))
+            await here.doer.keep()
+        async with console(site) as here:
+            here.doer.remember()
+            assert len(here.doer.told()) == 1
+
+    make_site(1).run(story)
+
+
+# --- alarms ---------------------------------------------------------------------------------------
+
+DOWN = ("replica_down", "shard 0 on node-0")
+
+
+def test_an_alarm_is_seen_from_page_and_terminal_and_is_kept_over_the_console(
+    make_site: MakeSite, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing runs but the console: alarms hold, and their records wait."""
+
+    async def story(site: WiredSite) -> None:
+        where = ("--node-folder", str(site.node(0)))
+
+        async def verb(*words: str) -> tuple[int, str]:
+            capsys.readouterr()
+            code = await asyncio.to_thread(main, ["alarm", *words, *where])
+            said = capsys.readouterr()
+            return code, said.out + said.err
+
+        async with console(site) as here:
+            await here.poll()
+            life = here.role.watch.console.life
+            number = await here.begin("alarm-seen", About(), alarm=DOWN[0], subject=DOWN[1])
+            assert await here.ended(number) == ("done", "seen")
+            assert life.holds[DOWN].seen_by == WHO[0]
+            gone = "no alarm space of node-9 holds: it has cleared itself"
+            said = await here.refusal("alarm-seen", About(), alarm="space", subject="node-9")
+            assert said == gone
+            assert (await verb("list"))[1].endswith("no console of this machine answers: start the "
+                                                    "node\n")  # fmt: skip
+            door = StatusServer(
+                Path(SOCKETS_FOLDER) / "console-0", cluster=here.role._node.site.cluster,
+                number=0, status=here.role._told, on_wish=here.role._on_note,
+            )  # fmt: skip
+            await door.start()
+            code, said = await verb("seen", "space", "--of", "node-9")
+            assert code == 1 and said.endswith(f"{gone}\n")
+            code, said = await verb("seen", "edge_down", "--of", "edge 0 on node-0")
+            assert (code, said) == (0, "alarm: edge_down of edge 0 on node-0 is seen\n")
+            assert life.holds["edge_down", "edge 0 on node-0"].seen_by.startswith("terminal user ")
+            assert [act.what for act in here.doer.told()] == [
+                "alarm-seen replica_down shard 0 on node-0",
+                "alarm-seen edge_down edge 0 on node-0",
+            ]
+            code, said = await verb("list")
+            assert "bad replica_down  shard 0 on node-0  does not answer  (seen by console" in said
+            for broken in ([], ["a", "b"], ["a", 1, "c"], "words"):
+                assert here.role._on_note({"seen": broken})["seen"] is False
+            await door.close()
+            await here.role._alarm_file.keep()
+            raised = life.rows()
+        file = site.node(0) / ALARMS_FILE
+        again = ConsoleRole(open_node(site.node(0)), logging.getLogger("test"), ROLES)
+        again._alarm_file.remember()
+        assert again.watch.console.life.rows() == raised
+        for text in (b"{", b'{"alarms": [{}], "usual": []}', b'{"alarms": []}'):
+            file.write_bytes(text)
+            caplog.clear()
+            other = ConsoleRole(open_node(site.node(0)), logging.getLogger("test"), ROLES)
+            other._alarm_file.remember()
+            assert other.watch.console.life.rows() == [] and "is damaged" in caplog.text
+
+    make_site(1).run(story)
+
+
+# --- what is asked for and given ----------------------------------------------------------------
+
+TOKEN = {"user": "anna", "rights": "*=read,send", "valid": "1h"}
+
+
+def test_a_token_is_shown_once_to_who_asked_and_stands_in_no_list_log_or_audit(
+    make_site: MakeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        async with console(site) as here:
+            assert await here.refusal("token", About(), **(TOKEN | {"rights": "*=burn"})) == (
+                "--right is '*=burn'; allowed: PATTERN=RIGHT,... with the rights "
+                f"{', '.join(RIGHTS)}, as '*=read,send'"
+            )
+            assert "--ttl is 'x'" in await here.refusal(
+                "token", About(), **(TOKEN | {"valid": "x"})
+            )
+            assert "--user is" in await here.refusal("token", About(), **(TOKEN | {"user": "\n."}))
+            assert "write first: Name of the user" in await here.refusal("token", About())
+            number = await here.begin("token", About(), **TOKEN)
+            assert await here.ended(number) == ("done", "made, and shown once to whoever asked")
+            assert here.doer.told()[0].gives == "text"
+            assert here.doer.take(number, "console session other") is None
+            given = here.doer.take(number, WHO[0])
+            assert given is not None and given.text.count(".") == 2
+            assert here.doer.take(number, WHO[0]) is None and here.doer.told()[0].gives == ""
+            await until(lambda: here.doer.told()[0].recorded)
+            (row,) = audited(site)
+            assert row["act"] == {"do": "token", **TOKEN} and row["outcome"] == ""
+            secret = given.text.rpartition(".")[2]
+            for place in (row, here.role._told(), here.doer._runs, caplog.text, repr(given)):
+                assert secret not in str(place)
+            (site.folder / "token.key").rename(site.folder / "elsewhere")
+            assert "tokens are signed with it" in await here.refusal("token", About(), **TOKEN)
+
+    make_site(1).run(story)
+
+
+def test_what_is_not_taken_is_given_no_more_after_a_while(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            number = await here.begin("token", About(), **TOKEN)
+            await here.ended(number)
+            later = time.monotonic() + doer.GIVEN_S + 1
+            monkeypatch.setattr(doer.time, "monotonic", lambda: later)
+            await here.poll()
+            assert here.doer.told()[0].gives == "" and here.doer.take(number, WHO[0]) is None
+            assert here.doer._runs[0].outcome is None
+            monkeypatch.undo()
+
+    make_site(1).run(story)
+
+
+def test_a_room_is_created_by_the_site_once(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        async with console(site) as here:
+            for words in ("created", "it exists"):
+                number = await here.begin("room-create", About(), room="general")
+                assert await here.ended(number) == ("done", words)
+            assert "allowed: 1 to" in await here.refusal("room-create", About(), room=" x")
+            assert role._rooms.room_row(room_id_of("general")) is not None
+
+    make_site(1).run(story)
+
+
+def test_a_verb_that_is_run_for_an_act_says_what_came_of_it(make_site: MakeSite) -> None:
+    """The verbs are real processes; what they do is written once, by the console."""
+
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        async with console(site) as here:
+            kept = await here.begin("retention-set", About(), "retention", days="30")
+            assert await here.ended(kept) == (
+                "done", "30 days are kept, from the next start of the nodes on"
+            )  # fmt: skip
+            assert load_site(site.node(0) / SITE_FILE).retention_days == 30
+            assert await here.refusal("retention-set", About(), "", days="1") == (
+                "type retention to say that it is meant: nothing was changed"
+            )
+            bundle = await here.begin("support", About(0))
+            state, words = await here.ended(bundle)
+            assert state == "done" and words.endswith("to be taken once")
+            given = here.doer.take(bundle, WHO[0])
+            assert given is not None and given.file_name == "tigerchat-node-0.tar.gz"
+            with tarfile.open(fileobj=io.BytesIO(given.file)) as archive:
+                assert any(name.endswith("/status.json") for name in archive.getnames())
+            await until(lambda: all(act.recorded for act in here.doer.told()))
+            assert [row["act"]["do"] for row in audited(site)] == ["retention-set", "support"]
+            with pytest.raises(StorageError, match="no shipper answers: start the node"):
+                await run_verb(["ship", "now", "--node-folder", str(site.node(0))])
+
+    make_site(1).run(story)
 
 
 # --- over HTTP ------------------------------------------------------------------------------------

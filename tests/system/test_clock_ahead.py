@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from appliance.base.errors import StorageError
-from appliance.commands.clock import correct_to
 from appliance.drivers.host.node_folder import read_node
+from appliance.roles.operator.clock_correcting import correct_to
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.faulty_disk_site import FAKETIME

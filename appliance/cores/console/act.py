@@ -1,27 +1,44 @@
 """What a row of the table of acts is made of, and what all rows say of nodes."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from appliance.cores.console.about import About
-from appliance.cores.console.alarms import node_name
+from appliance.cores.console.alarm import node_name
 from appliance.cores.console.model import Look, Member, ShardLine
 from appliance.cores.console.stakes import NONE, clients, processes, replica_shard
 
 SHARDS, REPLICAS, EDGES, PROCESSES = "Shards", "Replicas", "Edges", "Processes"  # tables
+FARM = "Farm"
+SITE = "Site"  # no table: what is about the site as a whole, or a node of this machine
+TEXT, FILE = "text", "file"  # what an act gives, once, to whoever began it
 Words = Callable[[Look, About], str]
+Written = Mapping[str, str]
 
 
 def _nothing(look: Look, about: About) -> str:
     return ""
 
 
+def _fit(written: Written) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What whoever acts is to write. `usual` stands there at first."""
+
+    name: str
+    label: str
+    usual: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """`named` of `About` say what it is about; `shown` gives for the subject of a row what it may
     be about beside that; `seen` compares with the look before it began; `patience_s`: for so long
-    its effect is waited for.
+    its effect is waited for. `unfit`: why what was written to `asks` is refused.
 
     Whoever else acts at the same moment, on another console, was judged by what was before. So all
     is asked once more when the act was asked for: with a reason of `regret` the act `undo` follows.
@@ -42,10 +59,22 @@ class Act:
     of_group: bool = False
     regret: Words = _nothing
     undo: str = ""
+    asks: tuple[Asked, ...] = ()
+    unfit: Callable[[Written], str] = _fit
+    gives: str = ""
 
     def touches_group(self, about: About) -> bool:
         """Whether it changes who serves a shard, leads it or votes."""
         return self.of_group or replica_shard(about.process) != NONE
+
+    @property
+    def kind(self) -> str:
+        """Of what it is an act: "site", "node", "process", "shard" or "member"."""
+        if not self.named:
+            return "site"
+        if "process" in self.named or "shard" in self.named:
+            return "process" if "process" in self.named else "shard"
+        return "member" if self.of_group else "node"
 
 
 # --- what is there --------------------------------------------------------------------------------

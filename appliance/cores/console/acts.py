@@ -14,13 +14,17 @@ Every act that was begun is an audit record in shard 0.
 from typing import Any
 
 from appliance.cores.console.about import NOBODY, About
-from appliance.cores.console.act import Act
+from appliance.cores.console.act import Act, Written
+from appliance.cores.console.alarm import Alarm
+from appliance.cores.console.farm_acts import FARM_ACTS
 from appliance.cores.console.group_acts import GROUP_ACTS
 from appliance.cores.console.model import Look
 from appliance.cores.console.process_acts import PROCESS_ACTS
+from appliance.cores.console.remedies import REMEDIES
+from appliance.cores.console.site_acts import SITE_ACTS
 from appliance.formats.site import Site
 
-ACTS: tuple[Act, ...] = (*PROCESS_ACTS, *GROUP_ACTS)
+ACTS: tuple[Act, ...] = (*PROCESS_ACTS, *GROUP_ACTS, *FARM_ACTS, *SITE_ACTS)
 BY_NAME = {act.name: act for act in ACTS}
 assert len(BY_NAME) == len(ACTS)
 
@@ -40,7 +44,8 @@ def is_named(act: Act, look: Look, about: About) -> bool:
     empty = About()
     said = {name for name in ("node", "process", "shard", "other")
             if getattr(about, name) != getattr(empty, name)}  # fmt: skip
-    return said == set(act.named) and _knows(look, about) and about.node != about.other
+    other = about.node != about.other or about.node == NOBODY
+    return said == set(act.named) and _knows(look, about) and other
 
 
 def about_names(site: Site, about: About) -> dict[str, str]:
@@ -64,6 +69,16 @@ def in_words(site: Site, about: About) -> str:
     return " ".join(names.values())
 
 
+def unwritten(act: Act, written: Written) -> str:
+    """Why what was written is not what the act asks for, or not fit; empty: it is."""
+    missing = [asked.label for asked in act.asks if not written.get(asked.name, "").strip()]
+    if missing:
+        return f"write first: {', '.join(missing)}"
+    if written.keys() != {asked.name for asked in act.asks}:
+        return "more is written than the act asks for"
+    return act.unfit(written)
+
+
 def refusal(name: str, look: Look, about: About) -> str:
     """Why the act is refused now; empty: it may be done."""
     return BY_NAME[name].refusal(look, about)
@@ -72,19 +87,37 @@ def refusal(name: str, look: Look, about: About) -> str:
 def offers(look: Look, group: str, row: About) -> list[dict[str, Any]]:
     """Plain values: the acts beside a table's row of this subject, with why some are refused."""
     return [
-        {
-            "act": act.name,
-            "about": _plain(about),
-            "label": act.label(look, about),
-            "sentence": act.sentence(look, about),
-            "refusal": act.refusal(look, about),
-            "typed": act.typed(look, about),
-            "verb": act.verb(look, about),
-        }
+        _offer(act, look, about)
         for act in ACTS
         if group in act.groups
         for about in act.shown(look, row)
     ]
+
+
+def remedies(look: Look, alarm: Alarm) -> list[dict[str, Any]]:
+    """As `offers`: the acts that may end an alarm."""
+    acts = [BY_NAME[name] for name in REMEDIES[alarm.name].acts]
+    return [
+        _offer(act, look, about)
+        for act in acts
+        for about in act.shown(look, About() if act.kind == "site" else alarm.about)
+    ]
+
+
+def _offer(act: Act, look: Look, about: About) -> dict[str, Any]:
+    return {
+        "act": act.name,
+        "about": _plain(about),
+        "label": act.label(look, about),
+        "sentence": act.sentence(look, about),
+        "refusal": act.refusal(look, about),
+        "typed": act.typed(look, about),
+        "verb": act.verb(look, about),
+        "kind": act.kind,
+        "asks": [
+            {"name": asked.name, "label": asked.label, "usual": asked.usual} for asked in act.asks
+        ],
+    }
 
 
 def _plain(about: About) -> dict[str, Any]:

@@ -28,17 +28,24 @@ objects_refuse  bad    the objects of a node take no edits: their store is full
 site_away       warn   a site that shares rooms with this one cannot be reached: messages wait
 sharing_broken  warn   a node cannot carry the shared rooms of a shard as it should
 log_ahead       warn   the log's newest time is ahead of the clocks; bad when by over a minute
+quorum_thin     warn   one replica more may not fail: then nothing is acknowledged
+role_down       warn   another process of a node here does not answer
+flush_slow      warn   durable writes take twice as long as is usual for that replica
+certificate     warn   a certificate ends within 30 days; bad: within three, or has
 clock           warn   the clock of this machine jumped, or a node's is not that of the others
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from appliance.base.limits import LOG_AHEAD_US_MAX
 from appliance.base.printable import counted
+from appliance.cores.console.about import About
+from appliance.cores.console.alarm import Alarm, node_name
 from appliance.cores.console.cells import duration
 from appliance.cores.console.disks import troubles
 from appliance.cores.console.figures import Replica, furthest, unheard
+from appliance.cores.console.later_alarms import LATER_RULES
 from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
 from appliance.formats.status.replica import NORMAL
 
@@ -52,23 +59,12 @@ LOG_AHEAD_MS_LONG = 60_000  # what is less passes by itself, before anybody coul
 GIB = 1 << 30  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """`since_ms`, of the clock that goes forward: when it began to hold without a break."""
-
-    name: str
-    severity: str  # "bad": people notice; "warn": they may soon
-    subject: str
-    text: str
-    since_ms: int = 0
-
-
-def node_name(look: Look, node: int) -> str:
-    return look.site.nodes[node].name
-
-
 def _subject(look: Look, member: Member) -> str:
     return f"shard {member.shard} on {node_name(look, member.node)}"
+
+
+def _about(member: Member) -> About:
+    return About(member.node, f"replica-{member.shard}")
 
 
 def _no_quorum(look: Look) -> Iterator[Alarm]:
@@ -87,12 +83,13 @@ def _unanswered(look: Look) -> Iterator[Alarm]:
         for member in shard.members:
             if member.asked and not member.removed and member.own is None:
                 if not (member.process is not None and member.process.halt):
-                    why = unheard(member.process)
-                    yield Alarm("replica_down", "bad", _subject(look, member), why)
+                    why, about = unheard(member.process), _about(member)
+                    yield Alarm("replica_down", "bad", _subject(look, member), why, about=about)
     for edge in look.edges:
         if edge.own is None and not edge.removed:
             subject = f"edge {edge.number} on {node_name(look, edge.node)}"
-            yield Alarm("edge_down", "bad", subject, unheard(edge.process))
+            about = About(edge.node, f"edge-{edge.number}")
+            yield Alarm("edge_down", "bad", subject, unheard(edge.process), about=about)
 
 
 def _silent(look: Look) -> Iterator[Alarm]:
@@ -173,7 +170,8 @@ def _log_ahead(look: Look) -> Iterator[Alarm]:
             if ahead_ms > LOG_AHEAD_MS_LONG:
                 severity = "bad"
                 words += ": set it, or `tigerchat clock correct`"
-            yield Alarm("log_ahead", severity, _subject(look, member), words)
+            about = About(shard=shard.number)
+            yield Alarm("log_ahead", severity, _subject(look, member), words, about=about)
             break
 
 
@@ -330,7 +328,8 @@ def _replicas(look: Look) -> Iterator[Alarm]:
             for name, severity, rule in REPLICA_RULES:
                 words = rule(shard, member, member.own)
                 if words:
-                    yield Alarm(name, severity, _subject(look, member), words)
+                    subject = _subject(look, member)
+                    yield Alarm(name, severity, subject, words, about=_about(member))
 
 
 def _ship_late(look: Look) -> Iterator[Alarm]:
@@ -376,6 +375,7 @@ RULES = (
     _federation,
     _clock,
     _log_ahead,
+    *LATER_RULES,
 )
 
 
@@ -385,12 +385,9 @@ def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:
     found = [alarm for rule in RULES for alarm in rule(look)]
     found.sort(key=lambda alarm: (alarm.severity, alarm.name, alarm.subject))
     return tuple(
-        Alarm(
-            alarm.name,
-            alarm.severity,
-            alarm.subject,
-            alarm.text,
-            alarm.since_ms or since.get((alarm.name, alarm.subject), look.now_ms),
+        replace(
+            alarm,
+            since_ms=alarm.since_ms or since.get((alarm.name, alarm.subject), look.now_ms),
         )
         for alarm in found
     )

@@ -2,14 +2,20 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from appliance.cores.console.acts import in_words, offers
-from appliance.cores.console.alarms import Alarm, alarms
+from appliance.cores.console.about import About
+from appliance.cores.console.act import SITE
+from appliance.cores.console.acts import in_words, offers, remedies
+from appliance.cores.console.alarm import Alarm
+from appliance.cores.console.alarm_life import AlarmLife, Raised
+from appliance.cores.console.alarms import alarms
 from appliance.cores.console.cells import Table, plain
 from appliance.cores.console.model import Answers, Clock, Look, Rates, ShardLine, learned, look
+from appliance.cores.console.remedies import REMEDIES
 from appliance.cores.console.screen import tables
+from appliance.cores.console.usual import Usual
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView
 
@@ -29,6 +35,7 @@ class Console:
         self._rates, self._clock = Rates(), Clock()
         self._look: Look | None = None
         self._alarms: tuple[Alarm, ...] = ()
+        self.life, self.usual = AlarmLife(), Usual()
         self._history: deque[dict[str, Any]] = deque(maxlen=HISTORY_MAX)
 
     def on_site(self, site: Site) -> None:
@@ -42,8 +49,11 @@ class Console:
         """
         assert self._look is None or now_ms >= self._look.now_ms
         self.view = learned(self.view, answers)
-        self._look = look(self.view, answers, self._rates, self._clock, now_ms, wall_ms)
+        found = look(self.view, answers, self._rates, self._clock, now_ms, wall_ms)
+        self.usual.on_poll(found)
+        self._look = replace(found, usual_us=self.usual.medians)
         self._alarms = alarms(self._look, self._alarms)
+        self.life.on_poll(self._alarms, now_ms=now_ms, wall_ms=wall_ms)
         self._history.append(_point(self._look))
         while self._history[0]["at"] < wall_ms - HISTORY_MS_MAX:
             self._history.popleft()
@@ -79,16 +89,8 @@ class Console:
         return {
             "at": self._look.wall_ms,
             "cluster": self.view.site.cluster.hex(),
-            "alarms": [
-                {
-                    "name": alarm.name,
-                    "severity": alarm.severity,
-                    "subject": alarm.subject,
-                    "text": alarm.text,
-                    "for_ms": self._look.now_ms - alarm.since_ms,
-                }
-                for alarm in self._alarms
-            ],
+            "alarms": [self._plain_alarm(self._look, alarm) for alarm in self._alarms],
+            "past_alarms": [row.plain() for row in self.life.over()],
             "shards": [
                 _plain_shard(self._look, number) for number in range(len(self._look.shards))
             ],
@@ -104,10 +106,28 @@ class Console:
             "point": self._history[-1],
         }
 
-    def offers(self) -> dict[str, list[dict[str, Any]]]:
-        """Plain values: of tables by title, what an operator may do beside each row."""
-        look = self.seen()
+    def _plain_alarm(self, seen: Look, alarm: Alarm) -> dict[str, Any]:
+        raised: Raised = self.life.holds[alarm.name, alarm.subject]
+        remedy = REMEDIES[alarm.name]
         return {
+            "name": alarm.name,
+            "severity": alarm.severity,
+            "subject": alarm.subject,
+            "text": alarm.text,
+            "for_ms": seen.now_ms - alarm.since_ms,
+            "means": remedy.means,
+            "do": remedy.do,
+            "seen_by": raised.seen_by,
+            "seen_ms": raised.seen_ms,
+            "acts": remedies(seen, alarm),
+        }
+
+    def offers(self) -> dict[str, list[dict[str, Any]]]:
+        """Plain values: of tables by title, what an operator may do beside each row; of the site
+        as if it were a table with one row."""
+        look = self.seen()
+        site = {"subject": "the site", "acts": offers(look, SITE, About())}
+        return {SITE: [site]} | {
             table.title: [
                 {
                     "subject": in_words(look.site, subject),

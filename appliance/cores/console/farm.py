@@ -31,6 +31,7 @@ class Farm:
     directory: int  # version of the newest signed one
     expired_ms: int  # since it is valid no more; 0 while it is
     second_leaders: int = 0  # how often a member here heard another leader of the same term
+    excluded: tuple[int, ...] = ()  # nodes that are kept out of the directory
 
 
 def farm_in(statuses: Iterable[FarmStatus]) -> Farm | None:
@@ -55,6 +56,7 @@ def farm_in(statuses: Iterable[FarmStatus]) -> Farm | None:
         directory=max(each.directory.version for each in found),
         expired_ms=min(each.directory.expired_ms for each in found),
         second_leaders=sum(each.counts.get("second_leader_of_term", 0) for each in found),
+        excluded=tuple(int(name) for name in view.excluded if name.isdecimal() and len(name) < 20),
     )
 
 

@@ -286,6 +286,11 @@ class Shipper:
     late_s_max: float
     hole: str = ""  # what of the past its target lacks, in words
     doing: str = ""  # the step that it is at, in words; empty between steps
+    ships: bool = False
+    by: int = 0  # the node that ships
+    claimed: bool = False  # anybody does
+    closing: bool = False  # the present period ends before its time
+    error: str = ""
 
 
 def shippers_in(status: ShipperStatus) -> list[Shipper]:
@@ -300,6 +305,11 @@ def shippers_in(status: ShipperStatus) -> list[Shipper]:
             late_s_max=status.late_s_max,
             hole=shard.hole,
             doing=shard.doing,
+            ships=shard.ships,
+            by=shard.node,
+            claimed=shard.generation > 0,
+            closing=shard.closing,
+            error=shard.error,
         )
         for shard in status.shards
         if shard.attached

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from appliance.cores.console.about import About
 from appliance.cores.console.act import EDGES, PROCESSES, REPLICAS, SHARDS
-from appliance.cores.console.alarms import Alarm, node_name
+from appliance.cores.console.alarm import Alarm, node_name
 from appliance.cores.console.cells import (
     BAD,
     FAINT,

@@ -5,7 +5,8 @@ the act. Whoever an operator has told to stop counts as gone from that moment on
 still serve: two acts in quick succession do not both take the same replica for a spare one.
 """
 
-from appliance.cores.console.alarms import LAG_OPS_MAX, node_name
+from appliance.cores.console.alarm import node_name
+from appliance.cores.console.alarms import LAG_OPS_MAX
 from appliance.cores.console.cells import count
 from appliance.cores.console.figures import Process
 from appliance.cores.console.model import Look, Member, ShardLine

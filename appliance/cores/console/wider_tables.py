@@ -1,7 +1,9 @@
 """Tables of what is wider than a shard: machines, disks, ways of clients, the farm, the objects,
 other sites."""
 
-from appliance.cores.console.alarms import node_name
+from appliance.cores.console.about import About
+from appliance.cores.console.act import FARM
+from appliance.cores.console.alarm import node_name
 from appliance.cores.console.cells import (
     BAD,
     GOOD,
@@ -114,13 +116,14 @@ def farm_table(look: Look) -> Table:
     farm = look.farm
     removed = {edge.node for edge in look.edges if edge.removed}
     nodes = {node.farm_id: node for node in look.site.nodes}
-    rows = []
+    rows, subjects = [], []
     for member in farm.members if farm is not None else ():
         assert farm is not None
         node = nodes.get(member.id)
         if node is not None and node.index in removed:
             continue
         publishes = member.id == farm.publisher
+        subjects.append(About() if node is None else About(node.index))
         rows.append(
             (
                 Cell(str(member.id) if node is None else node.name),
@@ -132,7 +135,7 @@ def farm_table(look: Look) -> Table:
                 Cell(farm.why if publishes else NOTHING),
             )
         )
-    return Table("Farm", FARM_COLUMNS, (2, 3, 4), tuple(rows))
+    return Table(FARM, FARM_COLUMNS, (2, 3, 4), tuple(rows), tuple(subjects))
 
 
 OBJECTS_COLUMNS = ("objects of", "source", "links", "live", "sites", "lag", "refused", "seen")

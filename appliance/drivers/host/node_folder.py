@@ -15,6 +15,8 @@ node-0/
 ├── farm-directory.json                 the newest directory that was seen
 ├── federation.json                     the site among others, and its key (a secret, 0600)
 ├── federation/                         channels of the rooms that it shares with them
+├── console-alarms.json                 alarms of a day, and how long durable writes took
+├── console-acts.json                   what operators did, and records of it that wait
 ├── sockets/                            Unix sockets between the node's own processes
 ├── formatted                           written last by format: the node may be started
 ├── joining                             by `join`, until the node is what its code makes of it

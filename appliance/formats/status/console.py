@@ -10,7 +10,8 @@ RUNNING, DONE, FAILED, UNSEEN = "running", "done", "failed", "not seen"  # how f
 
 class OperatorAct(Part, frozen=True, kw_only=True):
     """One that was begun on the page or told by a verb. `words`: what is waited for, or how it
-    ended; `recorded`: its audit record is committed."""
+    ended; `recorded`: its audit record is committed. `gives`: "text" or "file" while whoever began
+    it has not taken what it gave; the thing itself is never told here."""
 
     number: int
     at_ms: int  # since the epoch
@@ -21,6 +22,7 @@ class OperatorAct(Part, frozen=True, kw_only=True):
     state: str
     words: str
     recorded: bool = False
+    gives: str = ""
 
 
 class ConsoleStatus(Status, frozen=True, kw_only=True):

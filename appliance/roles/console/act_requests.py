@@ -1,5 +1,7 @@
-"""Acts over HTTP: `POST /console/acts`, a JSON object with the act, what it is about, and the name
-that was typed. Whoever is not signed in learns nothing; what is refused is told with its reason."""
+"""Acts over HTTP: `POST /console/acts`, a JSON object with the act, what it is about, the name that
+was typed, and what was written; `POST /console/acts/given` takes what an act gave, once, and by the
+session that began it. Whoever is not signed in learns nothing; what is refused is told with its
+reason."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,7 +15,7 @@ from appliance.drivers.network.operator_port import json_in
 from appliance.roles.console.doer import ActRefused, ActUnknown, Doer
 from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
 
-ACT_SIZE_MAX = 1024  # bytes of a request's body
+ACT_SIZE_MAX = 4096  # bytes of a request's body
 _UNKNOWN = "expected a JSON object with an act that the site has, and what it is about"
 
 
@@ -28,7 +30,8 @@ def act_routes(doer: Doer, sign_ins: SignIns, tell: Callable[[], Awaitable[None]
             return refusal(400, _UNKNOWN)
         who, where = sign_ins.who(request), request.client.host if request.client else "nowhere"
         try:
-            number = await doer.begin(*asked, who, where)
+            name, about, typed, written = asked
+            number = await doer.begin(name, about, typed, who, where, written)
         except ActUnknown:
             return refusal(400, _UNKNOWN)
         except ActRefused as why:
@@ -36,17 +39,40 @@ def act_routes(doer: Doer, sign_ins: SignIns, tell: Callable[[], Awaitable[None]
         await tell()
         return JSONResponse({"number": number}, status_code=202, headers=FRESH)
 
-    return [Route("/console/acts", begin, methods=["POST"])]
+    async def give(request: Request) -> Response:
+        if not sign_ins.allowed(request):
+            return refusal(401, "sign in first")
+        body = await json_in(request, ACT_SIZE_MAX)
+        number = None if body is None else body.get("number")
+        if type(number) is not int:
+            return refusal(400, "expected a JSON object with the number of an act")
+        outcome = doer.take(number, sign_ins.who(request))
+        if outcome is None:
+            return refusal(404, "nothing is left to be taken: it is given once")
+        await tell()
+        if not outcome.file:
+            return JSONResponse({"text": outcome.text}, headers=FRESH)
+        heads = FRESH | {"content-disposition": f'attachment; filename="{outcome.file_name}"'}
+        return Response(outcome.file, media_type="application/gzip", headers=heads)
+
+    return [
+        Route("/console/acts", begin, methods=["POST"]),
+        Route("/console/acts/given", give, methods=["POST"]),
+    ]
 
 
-def _asked(body: dict[str, Any] | None) -> tuple[str, About, str] | None:
-    """The act's name, what it is about, and what was typed; None: it is no such object."""
+def _asked(body: dict[str, Any] | None) -> tuple[str, About, str, dict[str, str]] | None:
+    """The act's name, what it is about, what was typed, and what was written; None: it is no such
+    object."""
     if body is None:
         return None
     name, about, typed = body.get("act"), body.get("about"), body.get("typed", "")
     if type(name) is not str or type(about) is not dict or type(typed) is not str:
         return None
+    written = body.get("written", {})
+    if type(written) is not dict or any(type(word) is not str for word in written.values()):
+        return None
     kinds = {"node": int, "process": str, "shard": int, "other": int}
     if any(type(value) is not kinds.get(key) for key, value in about.items()):
         return None
-    return name, About(**about), typed
+    return name, About(**about), typed, written

@@ -1,36 +1,79 @@
-"""How each act of the table is done, by the functions of its verb. Nothing is waited for here but
-that whoever is asked has taken it; what came of it a poll shows."""
+"""How each act of the table is done, by the functions of its verb, or by the verb itself. What came
+of it a poll shows, or the verb says that has seen it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.printable import one_line
 from appliance.cores.console.about import About
 from appliance.cores.console.acts import BY_NAME
+from appliance.cores.console.alarm_life import AlarmLife, not_held
+from appliance.cores.console.site_acts import NO_NODE_ADDED, NO_SHIPPER, SHIPPER
 from appliance.cores.console.stakes import NONE
+from appliance.drivers.chat.access import local_token
+from appliance.drivers.chat.token import parse_duration, parse_rights
+from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.network.ask import ask_status
+from appliance.formats.site import SITE_FILE
+from appliance.roles.console.verb_process import run_verb
+from appliance.roles.operator.clock_correcting import correct_to
 from appliance.roles.operator.keeping import Keeper
 from appliance.roles.operator.leading import step_down
 from appliance.roles.operator.membership import exchange, take_out
+from appliance.roles.operator.room_creating import create_room
 
-# With a node whose keys open connections, and where the processes of this machine's nodes answer.
-Perform = Callable[[About, NodeFolder, Callable[[int], Path]], Awaitable[None]]
+SEEN = "seen"
+ANSWER_S = 5.0  # for a process that is there and busy
 Sockets = Callable[[int], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An act: with a node whose keys open connections, where the processes of this machine's nodes
+    answer, and which nodes those are."""
+
+    about: About
+    node: NodeFolder
+    sockets: Sockets
+    here: frozenset[int] = frozenset()
+    written: Mapping[str, str] = field(default_factory=dict)
+    who: str = ""
+    life: AlarmLife = field(default_factory=AlarmLife)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What to say of it once it is seen. `text` or `file` are for whoever began it, once, and for
+    nobody else: not told in any list, nor written anywhere."""
+
+    words: str = SEEN
+    text: str = field(default="", repr=False)
+    file: bytes = field(default=b"", repr=False)
+    file_name: str = ""
+
+
+Perform = Callable[[Order], Awaitable[Outcome | None]]
 
 
 def _kept(call: Callable[[Keeper, About], None]) -> Perform:
     """What the supervisor of the node is asked, in a thread: it may be busy."""
 
-    async def run(about: About, node: NodeFolder, sockets: Sockets) -> None:
-        keeper = Keeper(sockets(about.node), node.site.cluster)
-        await asyncio.to_thread(call, keeper, about)
+    async def run(order: Order) -> None:
+        keeper = Keeper(order.sockets(order.about.node), order.node.site.cluster)
+        await asyncio.to_thread(call, keeper, order.about)
 
     return run
 
 
-async def _step_down(about: About, node: NodeFolder, sockets: Sockets) -> None:
+async def _step_down(order: Order) -> None:
+    about = order.about
     assert about.shard != NONE
-    folder, cluster = sockets(about.node), node.site.cluster
+    folder, cluster = order.sockets(about.node), order.node.site.cluster
     await asyncio.to_thread(step_down, folder, cluster=cluster, shard=about.shard)
 
 
@@ -38,16 +81,140 @@ def _say_nothing(line: str) -> None:
     """The list of acts says it."""
 
 
-async def _promote(about: About, node: NodeFolder, sockets: Sockets) -> None:
-    await exchange(node, about.node, about.other, verb="", say=_say_nothing)
+async def _promote(order: Order) -> None:
+    up, down = order.about.node, order.about.other
+    await exchange(order.node, up, down, verb="", say=_say_nothing)
 
 
-async def _retire(about: About, node: NodeFolder, sockets: Sockets) -> None:
-    await exchange(node, about.other, about.node, verb="", say=_say_nothing)
+async def _retire(order: Order) -> None:
+    up, down = order.about.other, order.about.node
+    await exchange(order.node, up, down, verb="", say=_say_nothing)
 
 
-async def _remove(about: About, node: NodeFolder, sockets: Sockets) -> None:
-    await take_out(node, about.node, verb="", say=_say_nothing)
+async def _remove(order: Order) -> None:
+    await take_out(order.node, order.about.node, verb="", say=_say_nothing)
+
+
+# --- the site -------------------------------------------------------------------------------------
+
+
+def local_folder(node: NodeFolder) -> Path | None:
+    """Of the local site that the node belongs to; None: it stands alone."""
+    folder = node.path.parent
+    return folder if (folder / SITE_FILE).is_file() else None
+
+
+def _where(node: NodeFolder) -> list[str]:
+    folder = local_folder(node)
+    if folder is not None:
+        return ["--local", str(folder)]
+    return ["--node-folder", str(node.path)]
+
+
+async def _ship_now(order: Order) -> None:
+    wish = {"wish": "now", "claim": False, "close": True}
+
+    def ask(node: int) -> bool:
+        said = ask_status(
+            order.sockets(node), cluster=order.node.site.cluster, shard=0, kind=SHIPPER,
+            wish=wish, timeout_s=ANSWER_S,
+        )  # fmt: skip
+        if said is not None and "error" in said:
+            raise StorageError(f"the shipper did not begin: {said['error']}")
+        return said is not None
+
+    answers = await asyncio.gather(*(asyncio.to_thread(ask, node) for node in sorted(order.here)))
+    if not any(answers):
+        raise StorageError(NO_SHIPPER)
+
+
+async def _ship_verify(order: Order) -> Outcome:
+    said = await run_verb(["ship", "verify", *_where(order.node)])
+    return Outcome(one_line(said.strip().splitlines()[-1]))
+
+
+async def _retention_show(order: Order) -> Outcome:
+    said = await run_verb(["retention", "show", *_where(order.node)])
+    return Outcome("shown", text=said)
+
+
+async def _retention_set(order: Order) -> Outcome:
+    days = order.written["days"].strip()
+    said = await run_verb(["retention", "set", days, *_where(order.node)])
+    told = [line for line in said.splitlines() if line.startswith("retention: ")]
+    return Outcome("; ".join(line.removeprefix("retention: ") for line in told), text=said)
+
+
+async def _room_create(order: Order) -> Outcome:
+    is_new = await create_room(order.node, order.written["room"])
+    return Outcome("created" if is_new else "it exists")
+
+
+def signed_token(order: Order) -> str:
+    """ConfigurationError: why there can be none."""
+    written = order.written
+    return local_token(
+        local_folder(order.node) or order.node.path,
+        written["user"],
+        parse_rights(tuple(written["rights"].split())),
+        parse_duration(written["valid"]),
+    )
+
+
+async def _token(order: Order) -> Outcome:
+    token = await asyncio.to_thread(signed_token, order)
+    return Outcome("made, and shown once to whoever asked", text=token)
+
+
+async def _member_add(order: Order) -> None:
+    folder = local_folder(order.node)
+    assert folder is not None  # checked
+    await run_verb(["member", "add", "--local", str(folder)])
+
+
+def _check_member_add(order: Order) -> None:
+    if local_folder(order.node) is None:
+        raise ConfigurationError(NO_NODE_ADDED)
+
+
+async def _support(order: Order) -> Outcome:
+    name = order.node.site.nodes[order.about.node].name
+    folder = order.sockets(order.about.node).parent
+    with tempfile.TemporaryDirectory(prefix="tigerchat-") as place:
+        out = Path(place) / "bundle.tar.gz"
+        await run_verb(["support", "--node-folder", str(folder), "--out", str(out)])
+        data = await asyncio.to_thread(out.read_bytes)
+    size = f"{len(data) / (1 << 20):.1f} MiB"
+    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)
+    return Outcome(f"{size}, to be taken once", file=data, file_name=f"tigerchat-{safe}.tar.gz")
+
+
+async def _clock_correct(order: Order) -> Outcome:
+    shard = order.node.site.shards[order.about.shard]
+    place = await correct_to(order.node, shard, clock.realtime_us())
+    return Outcome(f"record {place} brings log time back")
+
+
+def _check_alarm(order: Order) -> None:
+    alarm, subject = order.written["alarm"], order.written["subject"]
+    if (alarm, subject) not in order.life.holds:
+        raise ConfigurationError(not_held(alarm, subject))
+
+
+async def _alarm_seen(order: Order) -> None:
+    alarm, subject = order.written["alarm"], order.written["subject"]
+    if not order.life.see(alarm, subject, order.who, clock.realtime_us() // 1000):
+        raise StorageError(not_held(alarm, subject))
+
+
+def _farm(*words: str, is_named: bool = True) -> Perform:
+    async def run(order: Order) -> None:
+        name = [order.node.site.nodes[order.about.node].name] if is_named else []
+        folder = order.sockets(order.about.node).parent if not is_named else None
+        where = _where(order.node) if folder is None else ["--node-folder", str(folder)]
+        await run_verb(["farm", *words[:1], *name, *words[1:], *where])
+
+    return run
 
 
 PERFORM: dict[str, Perform] = {
@@ -59,10 +226,39 @@ PERFORM: dict[str, Perform] = {
     "promote": _promote,
     "retire": _retire,
     "remove": _remove,
+    "farm-exclude": _farm("exclude"),
+    "farm-lift": _farm("exclude", "--lift"),
+    "farm-yield": _farm("yield", is_named=False),
+    "farm-publish": _farm("publish", is_named=False),
+    "alarm-seen": _alarm_seen,
+    "ship-now": _ship_now,
+    "ship-verify": _ship_verify,
+    "retention-show": _retention_show,
+    "retention-set": _retention_set,
+    "room-create": _room_create,
+    "token": _token,
+    "member-add": _member_add,
+    "support": _support,
+    "clock-correct": _clock_correct,
 }
 assert PERFORM.keys() == BY_NAME.keys()
 
 
-async def perform(name: str, about: About, node: NodeFolder, sockets: Sockets) -> None:
+# What only the machine knows, asked before an act begins: the reason is that of its verb.
+CHECKS: dict[str, Callable[[Order], object]] = {
+    "alarm-seen": _check_alarm,
+    "token": signed_token,
+    "member-add": _check_member_add,
+}
+assert CHECKS.keys() <= PERFORM.keys()
+
+
+def check(name: str, order: Order) -> None:
+    """ApplianceError says why it is refused."""
+    if name in CHECKS:
+        CHECKS[name](order)
+
+
+async def perform(name: str, order: Order) -> Outcome:
     """ApplianceError says why it was not done, or not to its end."""
-    await PERFORM[name](about, node, sockets)
+    return await PERFORM[name](order) or Outcome()

@@ -30,8 +30,9 @@ from starlette.routing import Mount, Route
 
 from appliance.base.authority import authority
 from appliance.base.errors import ConfigurationError, FormatError
+from appliance.cores.console.alarm_life import not_held
 from appliance.cores.console.model import Source
-from appliance.drivers.host import resources, service
+from appliance.drivers.host import clock, resources, service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
@@ -56,12 +57,14 @@ from appliance.drivers.network.operator_port import (
 from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
+from appliance.formats.operator_act import bounded
 from appliance.formats.site import SITE_FILE
 from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.part import plain
 from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.console.act_requests import act_routes
+from appliance.roles.console.alarm_file import AlarmFile
 from appliance.roles.console.doer import Doer
 from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
 from appliance.roles.console.watch import ANSWER_S, LOOK_S, POLL_S, Kind, Watch
@@ -81,7 +84,9 @@ class ConsoleRole:
         self._kinds = kinds
         self.watch = self._own_watch(ANSWER_S, log.error)
         self._door = Door(now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher())
-        self.doer = Doer(node, self._own_watch(), log, self._hurry)
+        self.doer = Doer(node, self._own_watch(), self.watch.console.life, log, self._hurry)
+        console = self.watch.console
+        self._alarm_file = AlarmFile(node.path, console.life, console.usual, log)
         self._sign_ins = SignIns(self._door)
         self._news = asyncio.Condition()
         self._looks = 0
@@ -128,6 +133,8 @@ class ConsoleRole:
         port = self._port()
         port.start(self._listen())
         self._door.open()
+        self.doer.remember()
+        self._alarm_file.remember()
         door = StatusServer(
             Path(SOCKETS_FOLDER) / "console-0",
             cluster=self._node.site.cluster,
@@ -142,6 +149,7 @@ class ConsoleRole:
         self._life.task(polling)
         self._life.task(stopped)
         self._beat.task(loop.create_task(self.doer.trail.run(), name="console-trail"))
+        self._beat.task(loop.create_task(self.doer.keep_on(), name="console-acts"))
         self._life.opened(self.doer.close)
         self._life.opened(door.close)
         self._life.opened(port.close)
@@ -236,6 +244,7 @@ class ConsoleRole:
                 self.doer.on_poll(self.watch.console.seen())
                 self._looked_s = began_s
                 await self._show_news()
+                await self._alarm_file.keep()
             if self._looks == 1:
                 service.notify("READY=1", f"STATUS=console at {self.url}")
             due_s = max(due_s + POLL_S, time.monotonic())
@@ -265,8 +274,20 @@ class ConsoleRole:
         self._wanted.set()
 
     def _on_note(self, wish: dict[str, Any]) -> dict[str, Any]:
+        """What verbs of this machine ask and tell."""
+        life = self.watch.console.life
+        if "alarms" in wish:
+            return {"alarms": life.kept()}
         self._hurry()
-        return self.doer.on_note(wish)
+        if "seen" not in wish:
+            return self.doer.on_note(wish)
+        said = wish["seen"]
+        if type(said) is not list or [type(word) for word in said] != [str, str, str]:
+            return {"seen": False, "error": "expected an alarm, its subject, and who has seen it"}
+        name, subject, who = said
+        if not life.see(name, subject, bounded(who), clock.realtime_us() // 1000):
+            return {"seen": False, "error": not_held(bounded(name), bounded(subject))}
+        return {"seen": True}
 
     async def _rest(self, due_s: float) -> None:
         """Until the next look is due; without anybody who looks until one comes, or for long."""

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import counted
 from appliance.cores.console.farm import words_of
+from appliance.cores.console.farm_acts import NO_MEMBER
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status, status_of
 from appliance.drivers.terminal.waiting import Waiting
@@ -68,7 +69,7 @@ class Asker:
         said = {index: self.ask(index) for index in self.folders}
         found = {index: answer for index, answer in said.items() if answer is not None}
         if not found:
-            raise StorageError("no member of the farm answers here: start the site first")
+            raise StorageError(NO_MEMBER)
         return found
 
     def do(self, index: int, wish: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.part import plain
 from appliance.roles.operator.trail import Trail
 
+QUIET = "TIGERCHAT_NOTED_BY"  # set for a verb whose act the console that runs it notes itself
 ANSWER_S = 0.5  # for a console that is there
 PATIENCE_S = 3.0  # for the record, where no console is
 
@@ -37,6 +38,8 @@ def user() -> str:
 def note(nodes: Sequence[KnownNode], act: str, what: str, about: dict[str, str]) -> str:
     """Have it written that `act`, in words `what`, was done and seen. Why that is not certain, in
     words; empty: it is, or will be when there is a quorum. `nodes`: those of this machine."""
+    if os.environ.get(QUIET) == str(os.getppid()):
+        return ""
     verb = bounded(shlex.join(["tigerchat", *sys.argv[1:]]))
     done = DoneAct(
         act=act, what=bounded(what), who=user(), came_from="terminal", verb=verb, about=about

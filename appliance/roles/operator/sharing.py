@@ -7,14 +7,14 @@ from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats import record as rec
 from appliance.formats.envelope import OPERATION_APPEND
 from appliance.formats.event import encode_policy
-from appliance.formats.room_name import room_creator_id, room_id_of
+from appliance.formats.room_name import room_id_of
 from appliance.formats.session import DUPLICATE, OK, RESULT, RESULT_NAMES, RESULT_STRUCT
 from appliance.formats.sharing import Sharing
 from appliance.formats.site import shard_of_room
+from appliance.roles.operator.room_creating import SYSTEM, creation
 from appliance.roles.operator.session import OperatorSession
 
 PATIENCE_S = 30.0
-SYSTEM = 0  # the author
 
 
 async def set_sharing(node: NodeFolder, room: str, sharing: Sharing | None) -> None:
@@ -22,15 +22,7 @@ async def set_sharing(node: NodeFolder, room: str, sharing: Sharing | None) -> N
     room_id = room_id_of(room)
     shard = node.site.shards[shard_of_room(node.site, room_id)]
     records = [
-        rec.encode(
-            room_id=room_id,
-            msg_id=os.urandom(16),
-            author_id=SYSTEM,
-            body=room.encode(),
-            client_id=room_creator_id(room_id, SYSTEM),
-            client_seq=1,
-            kind=rec.KIND_ROOM_CREATE,
-        ),
+        creation(room),
         rec.encode(
             room_id=room_id,
             msg_id=os.urandom(16),

@@ -5,11 +5,12 @@ written yet waits here, within a bound.
 """
 
 import asyncio
+import functools
 import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from appliance.base.errors import StorageError
 from appliance.base.limits import BODY_SIZE_MAX
@@ -26,6 +27,14 @@ PATIENCE_S = 10.0  # for a record to be committed, then it is tried again
 PAUSE_S = 5.0  # before that
 
 
+class Waiting(NamedTuple):
+    """A record's body. `mark` is a number by which whoever noted it knows it again."""
+
+    body: bytes
+    written: Callable[[], None]
+    mark: int
+
+
 class TrailCounts(NamedTuple):
     """Of records since the start."""
 
@@ -40,7 +49,7 @@ class Trail:
     def __init__(self, node: NodeFolder, log: logging.Logger) -> None:
         self._node, self._log = node, log
         self._numbering = Numbering()
-        self._waiting: deque[tuple[bytes, Callable[[], None]]] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._tried = False  # the oldest of them: it may be in the log, under the newest number
         self._news = asyncio.Event()
         self._written = self._forgotten = 0
@@ -48,13 +57,40 @@ class Trail:
     def counts(self) -> TrailCounts:
         return TrailCounts(self._written, len(self._waiting), self._forgotten)
 
-    def note(self, body: bytes, written: Callable[[], None] = lambda: None) -> None:
+    def note(self, body: bytes, written: Callable[[], None] = lambda: None, mark: int = 0) -> None:
         """`written` is called when it is committed."""
         assert 0 < len(body) <= BODY_SIZE_MAX
         if len(self._waiting) >= WAITING_MAX:
             del self._waiting[1 if self._tried else 0]
             self._forgotten += 1
-        self._waiting.append((body, written))
+        self._waiting.append(Waiting(body, written, mark))
+        self._news.set()
+
+    def kept(self) -> dict[str, Any]:
+        """Plain values, by which another process goes on: what waits, and under which number the
+        oldest of it may be in the log already."""
+        return {
+            "client_id": self._numbering.client_id.hex(),
+            "client_seq": self._numbering.client_seq,
+            "waiting": [[each.mark, each.body.decode()] for each in self._waiting],
+        }
+
+    def restore(self, kept: dict[str, Any], written: Callable[[int], None]) -> None:
+        """Go on where that one ended; `written` hears the mark of what is committed. ValueError,
+        TypeError or KeyError: it is not what `kept` gave, and nothing is changed."""
+        client_id, client_seq = bytes.fromhex(kept["client_id"]), kept["client_seq"]
+        waiting = [
+            Waiting(str(body).encode(), functools.partial(written, mark), int(mark))
+            for mark, body in kept["waiting"]
+        ]
+        sizes = [len(each.body) for each in waiting]
+        if len(client_id) != 16 or type(client_seq) is not int or client_seq < 1:
+            raise ValueError("no number of a record")
+        if len(sizes) > WAITING_MAX or any(not 0 < size <= BODY_SIZE_MAX for size in sizes):
+            raise ValueError("no bodies of records")
+        self._numbering.client_id, self._numbering.client_seq = client_id, client_seq
+        self._waiting.extend(waiting)
+        self._tried = bool(waiting)
         self._news.set()
 
     async def run(self) -> None:
@@ -62,7 +98,7 @@ class Trail:
             self._news.clear()
             while self._waiting:
                 self._tried = True
-                body, written = self._waiting[0]
+                body, written, _ = self._waiting[0]
                 if await self.write(body, PATIENCE_S):
                     self._waiting.popleft()
                     self._written += 1

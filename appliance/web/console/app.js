@@ -5,6 +5,7 @@ import { ActButton, ActDialog, ActList, ActMenu, keyOf } from "./acts.js";
 import { Chart, LATENCY, RATE } from "./charts.js";
 import { Feed } from "./feed.js";
 
+const dated = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 function SignIn({ feed }) {
@@ -46,16 +47,42 @@ function Table({ table, offers, opened, onOpen }) {
   </table></div></section>`;
 }
 
-function Alarms({ table, alarms }) {
+// What holds now: what it means, what to do, and the act that does it. It ends by itself.
+function Alarms({ table, alarms, feed, onChoose }) {
+  const [error, setError] = useState("");
   if (alarms.length === 0) {
     return html`<p class="alarms quiet" role="status"><span class="lamp" />No alarms</p>`;
   }
-  return html`<ul class="alarms" role="alert">${table.rows.map(
-    ([name, subject, what, since]) => html`<li key=${`${name[0]} ${subject[0]}`}
-      class=${`alarm tone-${name[1]}`} data-alarm=${name[0]}><span class="lamp" />
-      <b>${name[0].replaceAll("_", " ")}</b> <span>${subject[0]}</span>
-      <span class="what">${what[0]}</span> <time>${since[0]}</time></li>`,
-  )}</ul>`;
+  const see = async (alarm) =>
+    setError(await feed.act("alarm-seen", {}, "", { alarm: alarm.name, subject: alarm.subject }));
+  return html`<ul class="alarms" role="alert">${alarms.map(
+    (alarm, at) => html`<li key=${`${alarm.name} ${alarm.subject}`}
+      class=${`alarm tone-${alarm.severity}`} data-alarm=${alarm.name}><span class="lamp" />
+      <b>${alarm.name.replaceAll("_", " ")}</b> <span>${alarm.subject}</span>
+      <span class="what">${alarm.text}</span> <time>${table.rows[at][3][0]}</time>
+      <details><summary>What to do</summary><p>${alarm.means} ${alarm.do}</p></details>
+      <span class="remedy">${alarm.acts.map((offer) => html`<button key=${keyOf(offer)}
+        disabled=${offer.refusal !== ""} title=${offer.refusal}
+        onClick=${(event) => onChoose(offer, event.currentTarget)}>${offer.label}</button>`)}
+      ${alarm.seen_by
+        ? html`<span class="seen">seen by ${alarm.seen_by}</span>`
+        : html`<button onClick=${() => see(alarm)}
+          aria-label=${`Seen: ${alarm.name} ${alarm.subject}`}>Seen</button>`}</span></li>`,
+  )}${error && html`<li class="refusal" role="alert">${error}</li>`}</ul>`;
+}
+
+// What is over, of the last day, the newest first.
+function PastAlarms({ alarms }) {
+  if (alarms.length === 0) return null;
+  const moment = (ms) => dated.format(ms);
+  return html`<details class="past"><summary>Alarms of the last day: ${alarms.length}</summary>
+    <ol tabindex="0" aria-label="Alarms that are over, the newest first">${alarms.map(
+      (alarm, at) => html`<li key=${at} data-past=${alarm.name}>
+        <time>${moment(alarm.raised_ms)} to ${moment(alarm.cleared_ms)}</time>
+        ${" "}<b>${alarm.name.replaceAll("_", " ")}</b> ${alarm.subject}
+        ${" "}<span class="words">${alarm.text}</span>
+        ${alarm.seen_by && html` <span class="who">seen by ${alarm.seen_by}</span>`}</li>`,
+    )}</ol></details>`;
 }
 
 function Screen({ feed }) {
@@ -66,8 +93,9 @@ function Screen({ feed }) {
   const [chosen, setChosen] = useState(null); // {title, key, from}
   const offers = model.offers ?? {};
   const row = menu && offers[menu.title]?.[menu.at];
-  const rows = chosen ? offers[chosen.title] ?? [] : [];
-  const offered = rows.flatMap((each) => each.acts).find((each) => keyOf(each) === chosen.key);
+  const rows = chosen?.title === null ? model.alarms : offers[chosen?.title] ?? [];
+  // title: null for an act that an alarm has beside it
+  const offered = rows.flatMap((each) => each.acts).find((each) => keyOf(each) === chosen?.key);
   const close = (setter, from, back) => {
     setter(null);
     if (back) from.focus();
@@ -78,11 +106,16 @@ function Screen({ feed }) {
       <h1>TigerChat <span>console</span></h1>
       <span class="age" data-fresh=${fresh ? "yes" : "no"} role="status"><span class="lamp" />
         ${fresh ? "" : "no news since "}<time>${clock.format(model.at)}</time></span>
+      <${ActButton} row=${offers.Site?.[0]} isOpen=${menu?.title === "Site"}
+        onOpen=${(from) => setMenu({ title: "Site", at: 0, from })} />
       <button onClick=${() => feed.signOut()}>Sign out</button>
     </header>
     <main>
-      <${Alarms} table=${alarms} alarms=${model.alarms} />
-      <${ActList} acts=${model.operator_acts ?? []} waiting=${model.audit_waiting ?? 0} />
+      <${Alarms} table=${alarms} alarms=${model.alarms} feed=${feed}
+        onChoose=${(first, from) => setChosen({ title: null, key: keyOf(first), first, from })} />
+      <${ActList} acts=${model.operator_acts ?? []} waiting=${model.audit_waiting ?? 0}
+        feed=${feed} />
+      <${PastAlarms} alarms=${model.past_alarms ?? []} />
       <div class="charts"><${Chart} chart=${RATE} points=${points} />
         <${Chart} chart=${LATENCY} points=${points} /></div>
       ${tables.map((table) => html`<${Table} key=${table.title} table=${table}

@@ -89,16 +89,32 @@ export class Feed {
   }
 
   // "" when it was begun, or why it is refused.
-  async act(act, about, typed) {
+  async act(act, about, typed, written) {
     try {
       const answer = await fetch("/console/acts", {
         method: "POST",
         headers: { "content-type": "application/json" },
-        body: JSON.stringify({ act, about, typed }),
+        body: JSON.stringify({ act, about, typed, written }),
       });
       return answer.status === 202 ? "" : (await answer.json()).error;
     } catch {
       return "the node does not answer: whether it was begun, the list of acts shows";
+    }
+  }
+
+  // What an act gave, once: {text}, {file, name} or {error}.
+  async given(number) {
+    try {
+      const answer = await fetch("/console/acts/given", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ number }),
+      });
+      const heads = answer.headers.get("content-disposition");
+      if (heads === null) return await answer.json();
+      return { file: await answer.blob(), name: heads.split('"')[1] };
+    } catch {
+      return { error: "the node does not answer" };
     }
   }
 

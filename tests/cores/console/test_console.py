@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from appliance.base.errors import FormatError
-from appliance.cores.console import alarms
+from appliance.cores.console import alarms, later_alarms
+from appliance.cores.console.acts import BY_NAME
 from appliance.cores.console.alarms import LAG_OPS_MAX, WRITE_P99_US_MAX
 from appliance.cores.console.cells import duration, latency, lines
 from appliance.cores.console.console import HISTORY_MAX, Console
 from appliance.cores.console.model import CLOCK_JUMP_KEPT_MS, Source
+from appliance.cores.console.remedies import REMEDIES
 from appliance.formats.nvme_health import decode_health
 from appliance.formats.site_view import SiteView
 from tests.cores.console.worlds import (
@@ -35,7 +37,8 @@ DOCS = STORED.parents[2] / "docs"
 def one(**changes: Any) -> list[tuple[str, str, str]]:
     """The alarms when the replica on node 1 answers with these changes."""
     answers = healthy() | {Source("replica", 1, 0): replica(1, **changes)}
-    return [(alarm.name, alarm.severity, alarm.text) for alarm in looked(answers).alarms()]
+    found = looked(answers).alarms()
+    return [(a.name, a.severity, a.text) for a in found if a.name != "quorum_thin"]
 
 
 def test_screen_of_a_healthy_site_is_the_stored_one() -> None:
@@ -321,7 +324,10 @@ def test_processes_are_shown_as_the_kernel_has_them_and_with_what_it_refused() -
 def test_quorum_is_lost_with_the_second_of_three() -> None:
     answers = healthy()
     answers[Source("replica", 0, 0)] = None
-    assert names(looked(answers)) == [("replica_down", "shard 0 on node-0")]
+    assert names(looked(answers)) == [
+        ("replica_down", "shard 0 on node-0"),
+        ("quorum_thin", "shard 0"),
+    ]
     answers[Source("replica", 2, 0)] = None
     console = looked(answers)
     assert names(console)[0] == ("no_quorum", "shard 0")
@@ -330,7 +336,7 @@ def test_quorum_is_lost_with_the_second_of_three() -> None:
 
 def test_members_elsewhere_count_for_the_quorum_while_they_are_heard() -> None:
     own = {Source("replica", 1, 0): replica(1, silent={0: 151})}
-    assert names(looked(own)) == [("peer_down", "shard 0 on node-0")]
+    assert names(looked(own)) == [("peer_down", "shard 0 on node-0"), ("quorum_thin", "shard 0")]
     own = {Source("replica", 1, 0): replica(1, silent={0: 151, 2: 151})}
     assert names(looked(own))[0] == ("no_quorum", "shard 0")
 
@@ -502,8 +508,10 @@ def test_figures_are_said_shortly() -> None:
 def test_rules_page_for_what_the_console_calls_bad_and_warn_of_everything_else() -> None:
     """An alarm that is added or judged anew has its rule; the operator's page has it as well."""
     known = dict(re.findall(r"^(\w+) +(bad|warn) ", alarms.__doc__ or "", re.MULTILINE))
-    source = Path(alarms.__file__).read_text()
+    source = Path(alarms.__file__).read_text() + Path(later_alarms.__file__).read_text()
     assert {name for name, _ in re.findall(r'"(\w+)",\s+"(bad|warn)"', source)} <= set(known)
+    assert REMEDIES.keys() == known.keys()
+    assert {name for remedy in REMEDIES.values() for name in remedy.acts} <= BY_NAME.keys()
     text = (DOCS / "prometheus" / "alerts.yaml").read_text()
     chosen = dict(re.findall(r'tigerchat_console_alarms{name(=|=~|!~)"([\w|]+)"} > 0', text))
     bad = {name for name, severity in known.items() if severity == "bad"}

@@ -1,0 +1,190 @@
+"""Acts on the site and on the farm: what each says, why it is refused, what proves it done."""
+
+from dataclasses import replace
+from typing import Any
+
+from appliance.cores.console.about import About
+from appliance.cores.console.act import SITE
+from appliance.cores.console.acts import ACTS, BY_NAME, offers, unwritten
+from appliance.cores.console.farm import Farm, FarmMember
+from appliance.cores.console.model import Look, Source
+from tests.cores.console.test_acts import has_come_true, seen, sentence, why, without, world
+from tests.cores.console.worlds import Raw, replica, site
+
+HOUR_MS = 3_600_000
+
+
+def shipping(*, cursor: int = 40, log_seq: int = 52, **changes: Any) -> Raw:
+    """Node 1 ships shard 0, nodes 0 and 2 wait for it."""
+    raw = world()
+    for node in range(3):
+        shard = {
+            "shard": 0, "attached": True, "cursor": cursor, "log_seq": log_seq, "hole": "",
+            "late_s": 0.0, "generation": 1, "node": 1, "ships": node == 1,
+        }  # fmt: skip
+        own = changes if node == 1 else {}
+        raw[Source("shipper", node, 0)] = {"node": node, "late_s_max": 9, "shards": [shard | own]}
+    return raw
+
+
+def test_what_is_committed_is_shipped_now_and_told_when_it_is() -> None:
+    look = seen(shipping())
+    assert why("ship-now", look) == ""
+    assert sentence("ship-now", look) == (
+        "The present period ends now, and what was committed until now is shipped: about 12 "
+        "records."
+    )
+    assert has_come_true("ship-now", look, seen(shipping(cursor=52, log_seq=60)))
+    assert not has_come_true("ship-now", look, seen(shipping(cursor=51)))
+    closing = seen(shipping(cursor=52, closing=True))
+    assert not has_come_true("ship-now", look, closing), "the period is not closed yet"
+    gone = seen(without(shipping(cursor=52), 1))
+    assert not has_come_true("ship-now", look, gone), "nobody says so"
+    failing = seen(shipping(error="the target is away"))
+    assert BY_NAME["ship-now"].waits(failing, About()).endswith("; shard 0: the target is away")
+
+
+def test_nothing_is_shipped_or_verified_where_nobody_ships() -> None:
+    silent = seen(without(shipping(), 0, 1, 2))
+    off = world()
+    for node in range(3):
+        off[Source("shipper", node, 0)] = {"node": node, "late_s_max": 0, "shards": []}
+    for act in ("ship-now", "ship-verify"):
+        assert why(act, silent) == "no shipper answers: start the node"
+        assert why(act, seen(off)).startswith('ship_target is "off" in node.toml of every node')
+        assert why(act, seen(shipping())) == ""
+    beyond = {source: said for source, said in shipping().items() if source.node != 1}
+    assert why("ship-now", seen(beyond)) == (
+        "shard 0: node-1 ships it and was not asked; say this there, or claim it with --claim"
+    )
+
+
+def ahead(log_ahead_ms: int) -> Raw:
+    raw = world()
+    for node in range(3):
+        clock = {"log_ahead_us": log_ahead_ms * 1000}
+        raw[Source("replica", node, 0)] = replica(
+            node, role="backup" if node else "primary", clock=clock
+        )
+    return raw
+
+
+def test_log_time_is_brought_back_where_it_is_ahead_and_a_quorum_works() -> None:
+    look = seen(ahead(2 * HOUR_MS))
+    of = {"shard": 0}
+    assert why("clock-correct", look, **of) == ""
+    assert "Log time of shard 0 goes back by 2 h" in sentence("clock-correct", look, **of)
+    assert BY_NAME["clock-correct"].typed(look, About(**of)) == "shard 0"
+    assert [row["act"] for row in offers(look, "Shards", About(shard=0))][-1] == "clock-correct"
+    after = seen(ahead(0))
+    assert has_come_true("clock-correct", look, after, **of)
+    assert why("clock-correct", after, **of) == "shard 0: log time is not ahead of the clock"
+    assert why("clock-correct", seen(without(ahead(HOUR_MS), 0, 1, 2)), **of) == (
+        "shard 0: no replica of this machine serves: start it first"
+    )
+    few = seen(without(ahead(HOUR_MS), 0, 1))
+    assert why("clock-correct", few, **of).startswith("shard 0 has 1 of 2 needed replicas: ")
+    assert not BY_NAME["clock-correct"].seen(seen(without(ahead(0), 0, 1, 2)), About(**of), look)
+
+
+def test_what_is_to_be_written_is_asked_for_and_judged() -> None:
+    room, days = BY_NAME["room-create"], BY_NAME["retention-set"]
+    assert unwritten(room, {}) == "write first: Name of the room"
+    assert unwritten(room, {"room": "general"}) == ""
+    assert unwritten(room, {"room": " general"}).startswith("the name is ' general'; allowed: 1 to")
+    assert unwritten(room, {"room": "a", "more": "b"}) == "more is written than the act asks for"
+    assert unwritten(days, {"days": "30.5"}) == "" == unwritten(days, {"days": "everything"})
+    for wrong in ("-1", "0", "nan", "x", "99999"):
+        assert unwritten(days, {"days": wrong}).startswith(f"days are {wrong!r}; allowed: every")
+    assert days.typed(seen(world()), About()) == "retention"
+    assert "Now everything is kept." in sentence("retention-set", seen(world()))
+    assert "write first: Name of the user" in unwritten(BY_NAME["token"], {"rights": "r"})
+
+
+def test_rooms_and_standbys_need_a_quorum() -> None:
+    few = seen(without(world(), 1, 2))
+    for act in ("room-create", "member-add"):
+        assert why(act, seen(world())) == ""
+        assert why(act, few).startswith("shard 0 has 1 of 2 needed replicas: ")
+
+
+def test_a_node_was_added_when_its_shard_has_it() -> None:
+    look, four = seen(world()), site(4)
+    shard = replace(four.shards[0], replica_count=3, standby_count=1)
+    after = seen(world(), replace(four, shards=[shard]))
+    assert has_come_true("member-add", look, after)
+
+
+def test_a_bundle_is_offered_of_nodes_on_this_machine() -> None:
+    look = seen({source: said for source, said in world().items() if source.node != 1})
+    shown = [row for row in offers(look, SITE, About()) if row["act"] == "support"]
+    assert [row["about"]["node"] for row in shown] == [0, 2]
+    assert why("support", look, node=0) == ""
+    assert why("support", look, node=1) == (
+        "node-1 is on another machine: ask the console there, or there `tigerchat support "
+        "--node-folder F`"
+    )
+
+
+def test_each_act_says_of_what_it_is_one() -> None:
+    kinds = {act.name: act.kind for act in ACTS}
+    assert {name for name, kind in kinds.items() if kind == "member"} == {
+        "promote", "retire", "remove",
+    }  # fmt: skip
+    assert {name for name, kind in kinds.items() if kind == "shard"} == {
+        "step-down", "clock-correct",
+    }  # fmt: skip
+    assert (kinds["stop"], kinds["drain"], kinds["token"]) == ("process", "node", "site")
+    assert all(not act.asks or not act.shown(seen(world()), About(1)) for act in ACTS)
+
+
+# --- the farm -------------------------------------------------------------------------------------
+
+
+def farm(look: Look, **changes: Any) -> Look:
+    """Members 1 to 3 of nodes 0 to 2; node 0 leads, node 1 publishes."""
+    members = tuple(FarmMember(i, 1, 1) for i in (1, 2, 3))
+    found = replace(Farm(1, 1, 1, members, 2, "", 7, 0), **changes)
+    return replace(look, farm=found)
+
+
+def test_a_node_is_kept_out_of_the_directory_and_let_in_again() -> None:
+    look = farm(seen(world()))
+    out = farm(seen(world()), excluded=(3,))
+    assert why("farm-exclude", look, node=2) == ""
+    assert BY_NAME["farm-exclude"].typed(look, About(2)) == "node-2"
+    assert has_come_true("farm-exclude", look, out, node=2)
+    assert why("farm-exclude", out, node=2) == "node-2 is kept out of the directory already"
+    assert why("farm-lift", out, node=2) == ""
+    assert has_come_true("farm-lift", out, look, node=2)
+    assert why("farm-lift", look, node=2) == "node-2 is not kept out of the directory"
+    rows = [row["act"] for row in offers(out, "Farm", About(2))]
+    assert rows == ["farm-lift"]
+    assert [row["act"] for row in offers(look, "Farm", About(0))] == ["farm-exclude", "farm-yield"]
+
+
+def test_the_farm_is_led_by_another_and_its_directory_signed_anew() -> None:
+    look = farm(seen(world()))
+    assert why("farm-yield", look, node=0) == ""
+    assert has_come_true("farm-yield", look, farm(seen(world()), leader=3), node=0)
+    assert why("farm-yield", look, node=1) == "node-1 does not lead the farm"
+    alone = farm(seen(world()), members=(FarmMember(1, 1, 1),))
+    assert why("farm-yield", alone, node=0).endswith("is the only member of the farm: nobody else "
+                                                     "can lead")  # fmt: skip
+    assert why("farm-publish", look, node=1) == ""
+    assert has_come_true("farm-publish", look, farm(seen(world()), directory=8), node=1)
+    assert why("farm-publish", look, node=0) == "node-0 does not publish the directory"
+    beyond = {source: said for source, said in world().items() if source.node == 2}
+    for act, node in (("yield", 0), ("publish", 1)):
+        assert why(f"farm-{act}", farm(seen(beyond)), node=node).endswith(
+            f"is on another machine: there `tigerchat farm {act} --node-folder F`"
+        )
+
+
+def test_nothing_is_done_to_a_farm_that_nobody_leads() -> None:
+    nobody, none = farm(seen(world()), leader=0), seen(world())
+    for act in ("farm-exclude", "farm-lift", "farm-yield", "farm-publish"):
+        assert why(act, nobody, node=0).startswith("nobody leads the farm: nothing could be")
+        assert why(act, none, node=0) == (
+            "no member of the farm answers here: start the site first"
+        )
