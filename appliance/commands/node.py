@@ -17,13 +17,16 @@ import click
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.cores.console.about import About
 from appliance.cores.console.acts import BY_NAME
-from appliance.cores.console.stakes import loss
+from appliance.cores.console.model import Look
+from appliance.cores.console.process_acts import SCRUB_S
+from appliance.cores.console.stakes import REPLICA, loss
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.node.acting import ActSite
 from appliance.roles.operator.keeping import STOP_S, Keeper, answers_alone, until
+from appliance.roles.operator.leading import scrub as read_all
 from appliance.roles.operator.leading import step_down as let_lead
 
 START_S = 60.0  # for a process to serve, or to be told as halted
@@ -209,7 +212,40 @@ def step_down(name: str, local: Path | None, node_folder: Path | None, shard: in
         click.echo(f"node: {who} leads shard {number}")
 
 
+@command.command("scrub")
+@click.argument("name")
+@_LOCAL
+@_NODE
+@click.option("--shard", type=int, metavar="S", help="Of this shard alone.")
+def scrub(name: str, local: Path | None, node_folder: Path | None, shard: int | None) -> None:
+    """Have each replica of NAME read all that it holds, now, and wait until it has: what is broken
+    is found, and mended from peers. By itself it reads everything again and again, at leisure."""
+    place, index = _found(local, node_folder, name)
+    shards = [of.number for of in place.site.shards_of(index)]
+    if shard is not None:
+        if shard not in shards:
+            raise ConfigurationError(f"{name} has no replica of shard {shard}; allowed: {shards}")
+        shards = [shard]
+    for number in shards:
+        about = About(index, f"{REPLICA}{number}")
+        look = place.seen()
+        if why := BY_NAME["scrub"].refusal(look, about):
+            raise StorageError(why)
+        read_all(_own(place, name).folder, cluster=place.site.cluster, shard=number)
+        until(
+            partial(_is_read, place, about, look),
+            SCRUB_S,
+            f"the replica of shard {number} on {name} has not read all that it holds",
+        )
+        place.record("scrub", about)
+        click.echo(f"node: {name} has read all that its replica of shard {number} holds")
+
+
 # --- asking ---------------------------------------------------------------------------------------
+
+
+def _is_read(place: ActSite, about: About, before: Look) -> bool:
+    return BY_NAME["scrub"].seen(place.seen(), about, before)
 
 
 def _is_led_by_other(place: ActSite, about: About) -> bool:

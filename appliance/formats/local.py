@@ -38,6 +38,7 @@ from appliance.formats.envelope import Header, make
 ) = range(0x40, 0x48)
 
 STEP_DOWN = b'{"do": "step_down"}'  # a wish of the primary's operator: let another replica lead
+SCRUB = b'{"do": "scrub"}'  # another: read all that the replica holds, at once
 UNASKED = 0  # the number of what is told
 CROSSING = 1
 _NUMBER_MAX = (1 << 64) - 1

@@ -33,7 +33,7 @@ from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.shipping.lateness import shipping_figures
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr import hand_over
+from appliance.cores.vsr import hand_over, scrub
 from appliance.cores.vsr.idle import idle_ticks
 from appliance.cores.vsr.open import VolumeUnusable, load
 from appliance.cores.vsr.remedies import remedy_of
@@ -487,6 +487,7 @@ class ReplicaRole:
         if header.command == LOCAL_STATUS:
             if message.body == local.STEP_DOWN:
                 self._beat.task(asyncio.create_task(self._step_down()))
+            scrub.hurry(self._core, message.body)
             body = json.dumps(plain(self.status())).encode()
             self._reply(connection, local.answer(header, LOCAL_STATUS, body=body), body)
             return
@@ -495,9 +496,8 @@ class ReplicaRole:
             return
         assert header.command == LOCAL_READ_ROOMS
         if message.body:
-            row = self._rooms.room_row
+            row, missing = self._rooms.room_row, bytes(ROOM_ROW_SIZE)
             ids = [message.body[at : at + 16] for at in range(0, len(message.body), 16)]
-            missing = bytes(ROOM_ROW_SIZE)
             body = b"".join(row(bytes(room)) or missing for room in ids[:LOCAL_ROOMS_MAX])
         else:
             body = self._rooms.room_rows(header.op, min(header.aux, LOCAL_ROOMS_MAX))

@@ -45,6 +45,7 @@ ACTS = {
     "node drain": "node-1 --local FOLDER",
     "node undrain": "node-1 --local FOLDER",
     "node start": "node-1 --local FOLDER",
+    "node scrub": "node-1 --local FOLDER",
     "node step-down": "node-1 --local FOLDER",
     "upgrade": "--local FOLDER",
     "ship now": "--local FOLDER",

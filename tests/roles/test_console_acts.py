@@ -712,6 +712,31 @@ def test_what_a_console_says_of_itself_has_the_list(make_site: MakeSite) -> None
     make_site(1).run(story)
 
 
+def test_a_replica_reads_all_that_it_holds_for_page_and_verb(
+    make_site: MakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await until(lambda: role.status().status == "normal")
+        words = ["node", "scrub", "node-0", "--node-folder", str(site.node(0))]
+        async with console(site) as here:
+            number = await here.begin("scrub", About(0, "replica-0"))
+            await until(lambda: role.status().scrub[1] > 0)
+            keeper = await here.begin("stop", KEEPER)  # others need not wait for it
+            assert await asyncio.to_thread(main, words) == 1
+            said = "node-0 reads all that its replica-0 holds already"
+            assert capsys.readouterr().err.endswith(f"{said}\n")
+            assert await here.ended(number) == ("done", "seen")
+            assert role.status().scrub == (2, 2)
+            assert await here.ended(keeper) == ("done", "seen")
+            assert await asyncio.to_thread(main, words) == 0
+            assert role.status().scrub[0] >= 4
+            await until(lambda: len(audited(site)) == 3)
+            assert audited(site)[-1]["act"]["do"] == "scrub"
+
+    make_site(1).run(story)
+
+
 def test_nothing_of_a_wish_is_taken_by_a_replica_but_to_step_down(make_site: MakeSite) -> None:
     async def story(site: WiredSite) -> None:
         role = await site.start_replica(0)

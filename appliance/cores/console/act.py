@@ -62,6 +62,7 @@ class Act:
     asks: tuple[Asked, ...] = ()
     unfit: Callable[[Written], str] = _fit
     gives: str = ""
+    alone: bool = True  # other acts on what it is about wait until it has ended
 
     def touches_group(self, about: About) -> bool:
         """Whether it changes who serves a shard, leads it or votes."""

@@ -18,10 +18,15 @@ class Disk:
     device: str = ""  # a raw one
     health: tuple[tuple[str, Health], ...] = ()
     untold: tuple[tuple[str, str], ...] = ()
+    scrubbed: int = 0  # how often the replica has read all that it holds, since its start
+    scrubs: bool = False  # it does so now, at once
 
 
-def disk_of(volume: VolumeStatus) -> Disk:
+def disk_of(volume: VolumeStatus, scrub: tuple[int, int]) -> Disk:
+    rounds, hurried = scrub
     return Disk(
+        scrubbed=rounds,
+        scrubs=rounds < hurried,
         alarm=volume.alarm or "",
         device=volume.device,
         health=tuple(sorted(volume.health.disks.items())),

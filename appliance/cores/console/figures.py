@@ -174,7 +174,7 @@ def replica_of(status: ReplicaStatus) -> Replica:
         write_p50_us=journal.p50_us,
         write_p99_us=journal.p99_us,
         writes=journal.count if journal.recent is UNSET else journal.recent,
-        disk=disk_of(status.volume),
+        disk=disk_of(status.volume, status.scrub),
         extents=status.volume.extents,
         extents_max=status.volume.extents_max,
         connections=status.connections + status.edges,

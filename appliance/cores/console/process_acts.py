@@ -16,7 +16,7 @@ from appliance.cores.console.act import (
     unkept,
     verb_of,
 )
-from appliance.cores.console.model import Look, ShardLine
+from appliance.cores.console.model import Look, Member, ShardLine
 from appliance.cores.console.stakes import (
     EDGE,
     clients,
@@ -205,7 +205,65 @@ def _process_verb(word: str) -> Words:
     )
 
 
+# --- reading all ----------------------------------------------------------------------------------
+
+SCRUB_S = 3600.0  # for all that a replica holds to be read
+
+
+def _replica_of(look: Look, about: About) -> Member | None:
+    number = replica_shard(about.process)
+    known = number in range(len(look.shards))
+    return member_of(look.shards[number], about.node) if known else None
+
+
+def _scrub_shown(look: Look, row: About) -> list[About]:
+    member = _replica_of(look, row)
+    return [About(row.node, row.process)] if member is not None and member.asked else []
+
+
+def _scrub_refusal(look: Look, about: About) -> str:
+    name, member = name_of(look, about.node), _replica_of(look, about)
+    if about.node not in look.here:
+        return unkept(look, about.node, f"node scrub {quoted(look, about.node)}")
+    if member is None:
+        return f"{_process_words(look, about)} is no replica of it"
+    if member.own is None or not member.normal:
+        return f"{_process_words(look, about)} does not serve: bring it up first"
+    if member.own.disk.scrubs:
+        return f"{name} reads all that its {about.process} holds already"
+    return ""
+
+
+def _scrub_seen(look: Look, about: About, before: Look) -> bool:
+    was, now = _replica_of(before, about), _replica_of(look, about)
+    if was is None or was.own is None or now is None or now.own is None:
+        return False
+    # the round that was under way, and a whole one
+    return not now.own.disk.scrubs and now.own.disk.scrubbed >= was.own.disk.scrubbed + 2
+
+
+def _scrub_verb(look: Look, about: About) -> str:
+    return f"tigerchat node scrub {quoted(look, about.node)} --shard {replica_shard(about.process)}"
+
+
 PROCESS_ACTS: tuple[Act, ...] = (
+    Act(
+        "scrub",
+        ("node", "process"),
+        (REPLICAS,),
+        lambda look, about: f"Read all that {_process_words(look, about)} holds…",
+        _scrub_shown,
+        lambda look, about: (
+            f"{_process_words(look, about)} reads its volume from end to end, now and quicker than "
+            "by itself; what is broken is mended from peers, and writes go on."
+        ),
+        _scrub_refusal,
+        lambda look, about: f"{_process_words(look, about)} to have read all",
+        _scrub_seen,
+        _scrub_verb,
+        patience_s=SCRUB_S,
+        alone=False,
+    ),
     Act(
         "drain",
         ("node",),

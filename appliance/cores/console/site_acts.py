@@ -247,6 +247,7 @@ SITE_ACTS: tuple[Act, ...] = (
         _done,
         _said("tigerchat ship verify"),
         patience_s=VERIFY_S,
+        alone=False,
     ),
     Act(
         "retention-show",

@@ -46,6 +46,7 @@ def state(member: Member) -> MemberState:
         synced=_synced(member),
         sync=(member.sync_op_min, member.sync_op_max, member.sync_log_seq),
         quorum_silent_ticks=_quorum_silent(member),
+        scrub=(0, 0) if member.tour is None else (member.tour.rounds, member.tour.hurried),
         clients=len(member.sessions.entries),
         halted=member.halted,
         refused={replica_id.hex(): why.reason for replica_id, why in member.refused.items()},

@@ -6,6 +6,8 @@ One item a turn, round and round:
     superblock -> slots of both rings -> reply slots -> chunks of the last two checkpoints ->
     the open segment, and sealed ones that no checkpoint names yet -> sealed segments
 
+Told to hurry it reads at each tick, until all was read once more.
+
 What is found broken is only noted here; `repair` and `chunks` mend it like any other loss.
 """
 
@@ -26,16 +28,29 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_STRIDE,
     TABLES,
 )
+from appliance.formats.local import SCRUB
 from appliance.formats.record import sealed
 
 OPEN_SEGMENTS = 2  # the ring holds as many
+ROUNDS_HURRIED = 2  # within which all is read that is there now
 SEGMENT_PATIENCE_TURNS = 1000  # then the rest of the round goes on without this segment
 
 
 class Tour:
     """Where the round stands: a kind of item, and the next one of it."""
 
-    __slots__ = ("kind", "next", "segment", "id", "footer", "rounds", "busy", "waited")
+    __slots__ = (
+        "kind",
+        "next",
+        "segment",
+        "id",
+        "footer",
+        "rounds",
+        "hurried",
+        "leisure",
+        "busy",
+        "waited",
+    )
 
     def __init__(self) -> None:
         self.kind = 0
@@ -44,8 +59,21 @@ class Tour:
         self.id = b""
         self.footer = b""
         self.rounds = 0
+        self.hurried = 0  # until so many rounds are over
+        self.leisure = 0  # ticks between two items while there is no hurry; 0: as it is now
         self.busy = False  # an item is being read
         self.waited = 0  # turns spent waiting for a segment to be refilled
+
+
+def hurry(member: Member, asked: bytes | memoryview) -> None:
+    """Read at each tick, if that is asked: the round under way has read a part already, so one more
+    follows it."""
+    tour, timeout = member.tour, member.timeouts["scrub"]
+    if asked != SCRUB or tour is None:
+        return
+    tour.leisure = tour.leisure or timeout.after
+    tour.hurried = tour.rounds + ROUNDS_HURRIED
+    timeout.start(1)
 
 
 def on_timeout(member: Member) -> None:
@@ -53,6 +81,9 @@ def on_timeout(member: Member) -> None:
     tour = member.tour
     if tour.busy or member.status != Status.NORMAL or not member.state_ready or member.installing:
         return
+    if tour.leisure and tour.rounds >= tour.hurried:
+        member.timeouts["scrub"].start(tour.leisure)
+        tour.leisure = 0
     _KINDS[tour.kind](member, tour)
 
 

@@ -122,6 +122,7 @@ class MemberState(Status, frozen=True, kw_only=True):
     synced: tuple[int, int] = (0, 0)  # records that are here, of those that a state sync brings
     sync: tuple[int, int, int] = (0, 0, 0)  # its ops from, to; records
     quorum_silent_ticks: int = 0  # since as many were heard as a quorum has
+    scrub: tuple[int, int] = (0, 0)  # rounds of reading all that are over; until which it hurries
     clients: int = 0
     halted: tuple[str, str] | None = None  # code and reason
     refused: dict[str, str] = {}  # members it does not listen to, and why

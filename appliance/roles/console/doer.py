@@ -360,6 +360,8 @@ def _targets(act: Act, about: About) -> set[tuple[str, int]]:
     """What another act may not be about meanwhile. Acts that touch who serves a shard are done one
     after the other, whatever node they are about: each is judged by what the one before has left.
     """
+    if not act.alone:
+        return {(act.name, about.node)}
     nodes = {("node", node) for node in (about.node, about.other) if node != NOBODY}
     return nodes | ({("group", 0)} if act.touches_group(about) else set())
 

@@ -13,7 +13,7 @@ from appliance.cores.console.about import About
 from appliance.cores.console.acts import BY_NAME
 from appliance.cores.console.alarm_life import AlarmLife, not_held
 from appliance.cores.console.site_acts import NO_NODE_ADDED, NO_SHIPPER, SHIPPER
-from appliance.cores.console.stakes import NONE
+from appliance.cores.console.stakes import NONE, replica_shard
 from appliance.drivers.chat.access import local_token
 from appliance.drivers.chat.token import parse_duration, parse_rights
 from appliance.drivers.host import clock
@@ -23,7 +23,7 @@ from appliance.formats.site import SITE_FILE
 from appliance.roles.console.verb_process import run_verb
 from appliance.roles.operator.clock_correcting import correct_to
 from appliance.roles.operator.keeping import Keeper
-from appliance.roles.operator.leading import step_down
+from appliance.roles.operator.leading import scrub, step_down
 from appliance.roles.operator.membership import exchange, take_out
 from appliance.roles.operator.room_creating import create_room
 
@@ -75,6 +75,12 @@ async def _step_down(order: Order) -> None:
     assert about.shard != NONE
     folder, cluster = order.sockets(about.node), order.node.site.cluster
     await asyncio.to_thread(step_down, folder, cluster=cluster, shard=about.shard)
+
+
+async def _scrub(order: Order) -> None:
+    folder, cluster = order.sockets(order.about.node), order.node.site.cluster
+    shard = replica_shard(order.about.process)
+    await asyncio.to_thread(scrub, folder, cluster=cluster, shard=shard)
 
 
 def _say_nothing(line: str) -> None:
@@ -222,6 +228,7 @@ PERFORM: dict[str, Perform] = {
     "undrain": _kept(lambda keeper, about: keeper.undrain()),
     "stop": _kept(lambda keeper, about: keeper.stop(about.process)),
     "start": _kept(lambda keeper, about: keeper.start(about.process)),
+    "scrub": _scrub,
     "step-down": _step_down,
     "promote": _promote,
     "retire": _retire,

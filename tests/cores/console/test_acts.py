@@ -221,6 +221,35 @@ def test_nodes_that_cannot_be_told_are_named_with_what_to_do(
     )
 
 
+def reading(rounds: int, hurried: int) -> Raw:
+    raw = world()
+    raw[Source("replica", 1, 0)] = replica(1, scrub=[rounds, hurried])
+    return raw
+
+
+def test_a_replica_reads_all_that_it_holds_and_that_is_told_when_it_has() -> None:
+    of = {"node": 1, "process": "replica-0"}
+    look = seen(reading(3, 0))
+    assert why("scrub", look, **of) == ""
+    assert sentence("scrub", look, **of).startswith("replica-0 of node-1 reads its volume from end")
+    assert BY_NAME["scrub"].verb(look, About(**of)) == "tigerchat node scrub node-1 --shard 0"
+    assert has_come_true("scrub", look, seen(reading(5, 5)), **of)
+    assert not has_come_true("scrub", look, seen(reading(4, 5)), **of)
+    assert not has_come_true("scrub", look, seen(reading(4, 4)), **of), "half of it was read before"
+    assert not has_come_true("scrub", look, seen(reading(0, 0)), **of), "it was started anew"
+    assert why("scrub", seen(reading(3, 5)), **of) == (
+        "node-1 reads all that its replica-0 holds already"
+    )
+    assert why("scrub", seen(without(world(), 1)), **of) == (
+        "replica-0 of node-1 does not serve: bring it up first"
+    )
+    assert why("scrub", look, node=1, process="edge-0") == "edge-0 of node-1 is no replica of it"
+    beyond = {source: said for source, said in world().items() if source.node != 1}
+    assert why("scrub", seen(beyond), **of).endswith(
+        "`tigerchat node scrub node-1 --node-folder F`"
+    )
+
+
 # --- groups ---------------------------------------------------------------------------------------
 
 
@@ -403,11 +432,11 @@ def test_an_act_is_about_what_the_site_has_and_nothing_else_is_said() -> None:
 def test_a_row_offers_what_fits_with_why_it_is_refused_and_the_verb_that_does_the_same() -> None:
     look = seen(without(world(n0={"keeper": STOPPED}), 2))
     rows = offers(look, "Replicas", About(1, "replica-0"))
-    assert [row["act"] for row in rows] == ["stop"]
-    assert rows[0]["about"] == {"node": 1, "process": "replica-0"}
-    assert rows[0]["refusal"] == why("stop", look, node=1, process="replica-0") != ""
-    assert rows[0]["verb"] == "tigerchat node stop node-1 --process replica-0"
-    assert rows[0]["typed"] == "node-1"
+    assert [row["act"] for row in rows] == ["scrub", "stop"]
+    assert rows[1]["about"] == {"node": 1, "process": "replica-0"}
+    assert rows[1]["refusal"] == why("stop", look, node=1, process="replica-0") != ""
+    assert rows[1]["verb"] == "tigerchat node stop node-1 --process replica-0"
+    assert rows[1]["typed"] == "node-1"
     edges = offers(look, "Edges", About(1, "edge-0"))
     assert [row["act"] for row in edges] == ["drain", "stop"]
     assert [row["act"] for row in offers(look, "Shards", About(shard=0))] == ["step-down"]
@@ -415,7 +444,8 @@ def test_a_row_offers_what_fits_with_why_it_is_refused_and_the_verb_that_does_th
     standby = seen(*standing_by())
     beside = offers(standby, "Replicas", About(3, "replica-0"))
     assert [(row["act"], row["about"].get("other")) for row in beside] == [
-        ("stop", None), ("promote", 0), ("promote", 1), ("promote", 2), ("remove", None),
+        ("scrub", None), ("stop", None), ("promote", 0), ("promote", 1), ("promote", 2),
+        ("remove", None),
     ]  # fmt: skip
 
 

@@ -4,7 +4,9 @@ import pytest
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.cores.vsr import chunks, scrub
+from appliance.cores.vsr.member import SCRUB_TICKS
 from appliance.formats import envelope as env
+from appliance.formats import local
 from appliance.formats.geometry import (
     HEADER_SIZE,
     MANIFEST_SIZE_MAX,
@@ -39,6 +41,26 @@ def until_found(group: Group, mark: str, index: int = 0) -> None:
         if mark in marks:
             return
     raise AssertionError(f"{mark} never happened:\n" + group.report())
+
+
+def test_a_replica_that_is_told_to_reads_all_at_once_and_then_at_leisure_again() -> None:
+    group = idle_group()
+    core = group.core(0)
+    rounds = core.tour.rounds
+    scrub.hurry(core, local.STEP_DOWN)
+    assert core.tour.hurried == 0 and core.status_report().scrub == (rounds, 0)
+    group.run(SCRUB_TICKS)
+    began = core.tick
+    scrub.hurry(core, memoryview(local.SCRUB))
+    while core.tour.rounds < rounds + 2:
+        group.run(1)
+        assert core.tick - began < 4000
+    assert core.status_report().scrub == (rounds + 2, rounds + 2)
+    hurried = core.tick - began
+    began = core.tick
+    while core.tour.rounds < rounds + 3:
+        group.run(1)
+    assert core.tick - began > 2 * hurried, "one round now takes more than two in a hurry"
 
 
 def places(group: Group) -> dict[str, tuple[int, int, str]]:
