@@ -626,7 +626,9 @@ def signed_in(role: ConsoleRole, capsys: pytest.CaptureFixture[str]) -> Iterator
     yield token
 
 
-async def post(role: ConsoleRole, body: bytes, **heads: str) -> tuple[int, Any]:
+async def post(
+    role: ConsoleRole, body: bytes, *, path: str = "/console/acts", **heads: str
+) -> tuple[int, Any]:
     """Code and answer; AssertionError where a body is read that is not to be."""
     said: list[dict[str, Any]] = []
     is_read = []
@@ -640,14 +642,14 @@ async def post(role: ConsoleRole, body: bytes, **heads: str) -> tuple[int, Any]:
 
     heads = {"host": "127.0.0.1", "content_type": "application/json"} | heads
     scope = {
-        "type": "http", "http_version": "1.1", "method": "POST", "path": "/console/acts",
+        "type": "http", "http_version": "1.1", "method": "POST", "path": path,
         "headers": [(key.replace("_", "-").encode(), text.encode()) for key, text in heads.items()],
         "query_string": b"", "client": ("192.0.2.7", 1),
         "state": {"visitor": SimpleNamespace(signed_in=False)},
     }  # fmt: skip
     await role._app()(scope, receive, send)
     code = said[0]["status"]
-    assert code in (202, 409, 400) or not is_read
+    assert code in (202, 409, 400, 404) or not is_read
     return code, json.loads(said[1]["body"])
 
 
@@ -659,7 +661,9 @@ def test_acts_are_for_who_is_signed_in_and_from_this_page(
             await here.poll()
             act = {"act": "stop", "about": {"node": 0, "process": "keeper"}}
             body = json.dumps(act).encode()
+            given = {"path": "/console/acts/given"}
             assert (await post(here.role, body))[0] == 401
+            assert (await post(here.role, b'{"number": 1}', **given))[0] == 401
             with signed_in(here.role, capsys) as token:
                 cookie = f"{COOKIE}={token}"
                 for strange in (
@@ -689,6 +693,17 @@ def test_acts_are_for_who_is_signed_in_and_from_this_page(
                 assert token not in told.who
                 code, said = await post(here.role, body, cookie=cookie)
                 assert code == 409 and "under way" in said["error"]
+                code, said = await post(here.role, b'{"number": 1}', cookie=cookie, **given)
+                assert (code, said["error"]) == (
+                    404,
+                    "nothing is left to be taken: it is given once",
+                )
+                for broken in (b"{}", b'{"number": "1"}', b'{"number": true}', b"\xff"):
+                    code, _ = await post(here.role, broken, cookie=cookie, **given)
+                    assert code == 400, broken
+                evil = {"origin": "https://evil.example"}
+                code, _ = await post(here.role, b'{"number": 1}', cookie=cookie, **given, **evil)
+                assert code == 403
 
     make_site(1).run(story)
 

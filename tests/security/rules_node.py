@@ -305,8 +305,18 @@ RULES = (
         rule="acts are for a session",
         where="appliance/roles/console/act_requests.py",
         test=CONSOLE_ACTS + "test_acts_are_for_who_is_signed_in_and_from_this_page",
-        old="        if not sign_ins.allowed(request):",
-        new="        if False:",
+        old="        if not sign_ins.allowed(request):\n"
+        '            return refusal(401, "sign in first")\n        asked',
+        new="        asked",
+    ),
+    Rule(
+        threat="what an act gives, a token or a file, goes to another session or twice",
+        rule="it is given once, to who began the act",
+        where="appliance/roles/console/doer.py",
+        test=CONSOLE_ACTS
+        + "test_a_token_is_shown_once_to_who_asked_and_stands_in_no_list_log_or_audit",
+        old="(run.told.number, run.told.who) == (number, bounded(who))",
+        new="run.told.number == number",
     ),
     Rule(
         threat="two acts in quick succession take a quorum away",
