@@ -82,8 +82,9 @@ def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool)
     click.echo(f"retention: {_words(wanted)}, from the next start of the nodes on")
     if node_folder is not None:
         click.echo(f"retention: copy {folder / SITE_FILE} to the other nodes")
-    of_site = ActSite(folder, nodes[0].path, site)
-    of_site.record("retention-set", About(), f"retention-set {days}")
+    if any(_status(node, shard) is not None for node in nodes for shard in node.shards):
+        of_site = ActSite(folder, nodes[0].path, site)  # else nobody can write it, nor is asked to
+        of_site.record("retention-set", About(), f"retention-set {days}")
 
 
 def _words(days: float) -> str:
@@ -116,12 +117,7 @@ def _shown(nodes: list[NodeFolder], days: float) -> Iterator[str]:
 def _shard(nodes: list[NodeFolder], shard: Shard, days: float) -> Iterator[str]:
     """As a replica of this machine tells that answers."""
     for node in nodes:
-        status = status_of(
-            ReplicaStatus,
-            node.path / SOCKETS_FOLDER,
-            cluster=node.site.cluster,
-            number=shard.number,
-        )
+        status = _status(node, shard)
         if status is None or not status.serves:
             continue
         segments = Segments(node, shard)
@@ -129,6 +125,11 @@ def _shard(nodes: list[NodeFolder], shard: Shard, days: float) -> Iterator[str]:
         yield from _lines(shard, kept, segments, status, days)
         return
     yield f"shard {shard.number}: no replica of this machine serves: start it to see what is kept"
+
+
+def _status(node: NodeFolder, shard: Shard) -> ReplicaStatus | None:
+    folder, cluster = node.path / SOCKETS_FOLDER, node.site.cluster
+    return status_of(ReplicaStatus, folder, cluster=cluster, number=shard.number)
 
 
 def _lines(

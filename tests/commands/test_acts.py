@@ -142,6 +142,14 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
     return run
 
 
+def test_a_setting_of_a_site_that_does_not_run_is_set_and_nobody_is_asked_to_write_it(
+    told: Told, folder: Path
+) -> None:
+    for days, words in (("30", "30 days are kept"), ("everything", "everything is kept")):
+        code, out, err = told("retention", "set", days, "--local", folder)
+        assert (code, err) == (0, "") and words in out
+
+
 @pytest.mark.parametrize("verb", ACTS)
 def test_nothing_is_done_when_nobody_is_there(
     told: Told, folder: Path, monkeypatch: pytest.MonkeyPatch, verb: str
