@@ -74,7 +74,7 @@ class Beat:
 
     def lead(self) -> None:
         """What nobody catches in the running loop comes here from now on."""
-        service.open_sender()
+        service.open_reserve()
         asyncio.get_running_loop().set_exception_handler(self._on_exception)
 
     def ticks(

@@ -1,16 +1,22 @@
 """The beat of a role: it goes on whatever the machine refuses, and says how it is when it is."""
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
 import resource
+import secrets
+import signal
 import socket
-import struct
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import systemd.daemon
+import uvloop
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.drivers.host import service
@@ -20,6 +26,7 @@ from appliance.formats.status.process import Turns
 from appliance.node.forked import STANDARD_DESCRIPTORS
 from appliance.node.supervisor import ROUND_S_MAX, SILENT_S_MAX, STUCK_S_MAX
 from tests.clockwork import passing, run
+from tests.patience import HUNG_S
 
 LOG = logging.getLogger("tigerchat.beat")
 NO_DESCRIPTOR = OSError(errno.EMFILE, "Too many open files")
@@ -131,71 +138,155 @@ def test_a_loop_that_turns_is_heard_though_its_work_wants_what_no_new_process_wo
     assert len(caplog.records) > STUCK_S_MAX, "it is told each second"
 
 
-def test_how_a_process_is_can_be_said_when_it_has_no_descriptor_left(
+def forked(story: Callable[[], None]) -> int:
+    """`story` in a fork of this process; 0, or why not."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            story()
+            code = 0
+        finally:
+            if code:
+                traceback.print_exc()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@contextlib.contextmanager
+def heard_at(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A listener that is not ours, at an address of the service manager's protocol."""
+    name = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(name)
+        listener.settimeout(HUNG_S)
+        monkeypatch.setenv(service.SOCKET_VARIABLE, address)
+        yield listener
+
+
+@pytest.mark.parametrize("abstract", [True, False])
+def test_whoever_started_a_process_hears_it_at_a_path_and_at_a_name(
+    abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"@tigerchat-{secrets.token_hex(8)}" if abstract else str(tmp_path / "notify")
+    with heard_at(address, monkeypatch) as listener:
+        service.notify("READY=1", "STATUS=all is \0 well")
+        assert listener.recv(4096) == b"READY=1\nSTATUS=all is   well"
+    service.notify(service.WATCHDOG)  # it is gone
+
+
+def test_it_is_systemd_s_own_library_that_sends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(systemd.daemon, "notify", sent.append)
+    monkeypatch.delenv(service.SOCKET_VARIABLE, raising=False)
+    service.notify("READY=1")
+    assert sent == [], "nobody listens"
+    monkeypatch.setenv(service.SOCKET_VARIABLE, "@somebody")
+    service.notify("READY=1", "STATUS=serves")
+    assert sent == ["READY=1\nSTATUS=serves"]
+
+
+def takes_what_is_left() -> None:
+    """Until this process has no descriptor left, and none to be had by asking for more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = min(most, 200)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+    with contextlib.suppress(OSError):
+        while True:
+            os.dup(0)
+
+
+def is_told_fewer() -> None:
+    """An operator lets this process have fewer than it has open."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@pytest.mark.parametrize("starve", [takes_what_is_left, is_told_fewer])
+def test_how_a_process_is_can_be_said_when_it_has_no_descriptor_left(
+    starve: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leads() -> None:
         Beat("toy", LOG, Lifetime()).lead()
 
-    service._sender.cache_clear()
-    listener = service.Listener()
-    monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
-    asyncio.run(story())
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))
-    try:
+    def story() -> None:
+        asyncio.run(leads())
+        starve()
         with pytest.raises(OSError, match="Too many open files"):
             socket.socket()
         service.notify("READY=1", "STATUS=serves")
         for _ in range(3):
             service.notify(service.WATCHDOG)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        with pytest.raises(OSError, match="Too many open files"):
+            socket.socket()
+
+    listener = service.Listener()
+    monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
+    assert forked(story) == 0
     heard = [listener.receive() for _ in range(4)]
     listener.close()
-    beat = (os.getpid(), ["WATCHDOG=1"])
-    assert heard == [(os.getpid(), ["READY=1", "STATUS=serves"]), beat, beat, beat]
+    assert [message and message[1] for message in heard] == [
+        ["READY=1", "STATUS=serves"],
+        *[["WATCHDOG=1"]] * 3,
+    ]
 
 
 def test_a_fork_that_keeps_no_descriptor_of_its_parent_is_heard_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A supervisor that has a supervisor itself says how it is before it forks roles."""
-    service._sender.cache_clear()
+
+    def story() -> None:
+        os.closerange(STANDARD_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))
+        kept = os.open(os.devnull, os.O_RDONLY)  # by the number that the parent's had, perhaps
+        others = [os.dup(kept) for _ in range(100)]
+        service.notify("READY=1")
+        for descriptor in (kept, *others):
+            os.fstat(descriptor)  # it is still there
+
     listener = service.Listener()
     monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
     service.notify("STATUS=parent")
-    pid = os.fork()
-    if pid == 0:
-        os.closerange(STANDARD_DESCRIPTORS, os.sysconf("SC_OPEN_MAX"))
-        service.notify("READY=1")
-        os._exit(0)
-    os.waitpid(pid, 0)
+    assert forked(story) == 0
     heard = [listener.receive() for _ in range(2)]
     listener.close()
-    service._sender.cache_clear()
-    assert heard == [(os.getpid(), ["STATUS=parent"]), (pid, ["READY=1"])]
+    assert [message and message[1] for message in heard] == [["STATUS=parent"], ["READY=1"]]
 
 
+@pytest.mark.parametrize("run_loop", [asyncio.run, uvloop.run])
 def test_a_busy_listener_is_waited_for_a_while_and_not_for_a_mere_beat(
-    monkeypatch: pytest.MonkeyPatch,
+    run_loop: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service._sender.cache_clear()
-    monkeypatch.setattr(service, "_BUSY", struct.pack("@ll", 0, 200_000))
+    """Also in a loop, which hears of signals itself; a timer of whoever called goes on."""
+    monkeypatch.setattr(service, "BUSY_S_MAX", 0.2)
     listener = service.Listener()
     monkeypatch.setenv(service.SOCKET_VARIABLE, listener.address)
-    begun = time.monotonic()
-    for _ in range(3000):  # more than the kernel holds
-        service.notify(service.WATCHDOG)
-    filled = time.monotonic()
-    service.notify("STATUS=is not heard")
-    ended = time.monotonic()
-    service._sender.cache_clear()
-    heard = 0
-    while listener.receive() is not None:
-        heard += 1
+    held = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 1
+    before = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, 900, 7)
+    spent: list[float] = []
+
+    async def story() -> None:
+        for _ in range(held + 20):
+            service.notify(service.WATCHDOG)
+        begun = time.monotonic()
+        service.notify("STATUS=is not heard")
+        spent.append(time.monotonic() - begun)
+        await asyncio.sleep(0)
+
+    try:
+        run_loop(story())
+        left = signal.getitimer(signal.ITIMER_REAL)
+        assert 0 < left[0] <= 900 and left[1] == 7
+        assert signal.getsignal(signal.SIGALRM) == before[0]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before[1])
+    heard = []
+    while (message := listener.receive()) is not None:
+        heard += message[1]
     listener.close()
-    assert 0 < heard < 3000 and filled - begun < 30 and 0.2 <= ended - filled < 30
+    assert heard == ["WATCHDOG=1"] * held
+    assert spent[0] >= 0.2
 
 
 def test_an_error_of_the_machine_in_a_tick_of_the_core_is_not_the_last_tick(
@@ -265,17 +356,16 @@ def test_an_error_of_ours_is_weather_where_the_machine_led_to_it(cause: OSError 
 def test_a_process_without_a_descriptor_ends_in_order_and_claims_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refused(*words: object) -> None:
-        raise NO_DESCRIPTOR
+    def story() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+        service.notify("STOPPING=1")
+        service.notify("STATUS=why", "X_REASON=why")
+        for word in ("READY=1", "WATCHDOG=1"):
+            with pytest.raises(OSError, match="Too many open files"):
+                service.notify(word)
 
-    service._sender.cache_clear()
     monkeypatch.setenv(service.SOCKET_VARIABLE, "@nobody")
-    monkeypatch.setattr(socket, "socket", refused)
-    service.notify("STOPPING=1")
-    service.notify("STATUS=why", "X_REASON=why")
-    for word in ("READY=1", "WATCHDOG=1"):
-        with pytest.raises(OSError, match="Too many open files"):
-            service.notify(word)
+    assert forked(story) == 0
 
 
 def broken() -> None:
