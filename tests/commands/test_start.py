@@ -28,6 +28,7 @@ from appliance.node import start as node_start
 from appliance.node.catalogue import ROLES
 from tests import forked
 from tests.commands.conftest import COMMAND, TOP, Sentence, Tigerchat, environment
+from tests.killed import kill_whole
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import alarms_of_the_site, words_of
@@ -287,13 +288,13 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(
     node = single / "node-0"
     for role in ROLES_OF_ONE_NODE:
         victim = site.processes("start", role)[0]
-        victim.kill()
+        kill_whole(victim)
         site.until(
             lambda r=role, v=victim: [p for p in site.processes("start", r) if p.pid != v.pid],
             f"{role} again",
         )
     before = {process.pid for process in site.processes()} - {site.process.pid}
-    site.processes("start", "--quiet", str(node))[0].kill()
+    kill_whole(site.processes("start", "--quiet", str(node))[0])
     site.until(
         lambda: (
             len(fresh := {process.pid for process in site.processes()}) == PROCESSES_OF_ONE_NODE
@@ -310,15 +311,11 @@ def test_every_process_that_is_killed_comes_back_and_the_site_serves(
 def test_nothing_survives_a_launcher_that_was_killed(
     run: Callable[..., Running], single: Path
 ) -> None:
-    site = run(single)
+    site = run(single, anew=True)
     site.until_serving()
     assert len(site.processes()) == PROCESSES_OF_ONE_NODE
-    site.process.kill()
-    site.process.wait()
-    deadline = time.monotonic() + HUNG_S
-    while (left := site.processes()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert left == []
+    kill_whole(psutil.Process(site.process.pid))
+    assert site.processes() == []
 
 
 def test_a_second_start_of_a_running_site_is_refused(

@@ -15,6 +15,7 @@ from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.supervisor import STUCK_S_MAX
+from tests.killed import kill_whole
 from tests.packaging import frozen
 from tests.packaging.container import Container, remove_groups
 from tests.patience import HUNG_S
@@ -203,3 +204,47 @@ def test_a_stuck_loop_is_killed_within_its_bound_and_loses_nothing(
     killed = f"replica-0 was silent for {STUCK_S_MAX:.0f} s: killed"
     by_the_supervisor = killed in machines.log(node)
     assert by_the_supervisor == (bound_s == STUCK_S_MAX)
+
+
+def all_of(machines: Machines, node: int) -> dict[str, psutil.Process]:
+    """The program's processes on a machine, by their words."""
+    inside = machines.containers[node].init().children(recursive=True)
+    titles = {one: " ".join(words_of(one)) for one in inside}
+    return {title: one for one, title in titles.items() if "start" in title.split()}
+
+
+def kill_and_serve_on(machines: Machines, node: int, title: str) -> None:
+    """kill -9 of a process; nothing of it is left soon, and systemd has the node serve again."""
+    before = all_of(machines, node)
+    took_s = kill_whole(before[title])
+    print(f"nothing is left {took_s:.3f} s after kill -9 of {title}")
+    wait_until(
+        lambda: (
+            (now := all_of(machines, node)).keys() == before.keys()
+            and now[title].pid != before[title].pid
+        ),
+        HUNG_S,
+        lambda: machines.log(node),
+    )
+    machines.until_serving(node)
+
+
+def test_kill_9_of_a_unit_leaves_none_of_its_processes(machines: Machines) -> None:
+    machines.until_serving(0, 1, 2)
+    (supervisor,) = [title for title in all_of(machines, 0) if "start --node-folder" in title]
+    kill_and_serve_on(machines, 0, supervisor)
+    say(machines, "after a unit was killed")
+    assert said(machines).count("after a unit was killed") == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("node", [0, 2])
+def test_kill_9_of_each_process_of_the_units_leaves_nothing_that_it_started(
+    machines: Machines, node: int
+) -> None:
+    """Of the one unit of a node, and of a unit for each role."""
+    machines.until_serving(0, 1, 2)
+    titles = sorted(all_of(machines, node))
+    assert len(titles) >= 6
+    for title in titles:
+        kill_and_serve_on(machines, node, title)

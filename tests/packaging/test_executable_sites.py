@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,11 +11,12 @@ import psutil
 import pytest
 
 from tests import forked
+from tests.killed import kill_whole
 from tests.packaging import frozen
 from tests.packaging.bare import Bare
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
-from tests.system.local_site import TOP, wait_until
+from tests.system.local_site import TOP, wait_until, words_of
 
 
 @pytest.fixture(scope="module")
@@ -29,31 +30,55 @@ def onedir(dist: Path) -> Path:
     return dist / "tigerchat" / "tigerchat"
 
 
+Whom = Callable[[psutil.Process], psutil.Process]
+
+
+def the_visible_one(visible: psutil.Process) -> psutil.Process:
+    return visible
+
+
+def its_child(visible: psutil.Process) -> psutil.Process:
+    """What the loader of the one-file form has started."""
+    (child,) = visible.children()
+    return child
+
+
 @contextmanager
-def unpacking(folder: Path, program: Path, words: list[str], sign: str) -> Iterator[psutil.Process]:
-    """A command that goes on, from when it has printed `sign` until it is killed with -9; meanwhile
-    another one by the same executable ends. None of its processes is left, nor what it unpacked
-    once the executable was started again."""
+def unpacking(
+    folder: Path, program: Path, words: list[str], sign: str, whom: Whom = the_visible_one
+) -> Iterator[psutil.Process]:
+    """A command that goes on, from when it has printed `sign` until one of its processes is killed
+    with -9; meanwhile another one by the same executable ends. None of its processes is left, nor
+    what it unpacked once the executable was started again."""
     unpacked, log = folder / "unpacked", folder / "log"
     unpacked.mkdir()
     place = {**os.environ, "TMPDIR": str(unpacked)}
     version = [program, "version"]
     with log.open("w") as out:
         started = subprocess.Popen([program, *words], stdout=out, stderr=out, cwd="/", env=place)
+    visible = psutil.Process(started.pid)
     try:
         wait_until(lambda: sign in log.read_text(), HUNG_S, log.read_text)
-        family = psutil.Process(started.pid).children(recursive=True)
-        yield psutil.Process(started.pid)
+        yield visible
         kept = list(unpacked.iterdir())
         subprocess.run(version, check=True, capture_output=True, env=place)
         assert list(unpacked.iterdir()) == kept, "what a running program uses stays"
+        took_s = kill_whole(whom(visible))
+        print(f"{program.name}: nothing is left {took_s:.3f} s after kill -9")
+        wait_until(lambda: started.poll() is not None, HUNG_S, "the visible one ends too")
     finally:
         started.kill()
         started.wait(HUNG_S)
-    _, alive = psutil.wait_procs(family, HUNG_S)
-    assert not alive
     subprocess.run(version, check=True, capture_output=True, env=place)
     assert not list(unpacked.iterdir()), "the next start removes what the killed one unpacked"
+
+
+def words_of_a_site(folder: Path, free_ports: FreePorts) -> list[str]:
+    """That start a formatted site of one node with all its roles."""
+    site, ports = folder / "s", free_ports(100)[0]
+    made = ["format", "--local", str(site), "--nodes", "1", "--ports", str(ports), "--brief"]
+    assert forked.run(made).returncode == 0
+    return ["start", "--local", str(site), "--nodes", "1"]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +87,43 @@ def unpacking(folder: Path, program: Path, words: list[str], sign: str) -> Itera
 def test_kill_9_of_the_visible_process_leaves_none_behind(
     dist: Path, name: str, free_ports: FreePorts, tmp_path: Path
 ) -> None:
-    site, ports = tmp_path / "s", free_ports(100)[0]
-    made = ["format", "--local", str(site), "--nodes", "1", "--ports", str(ports), "--brief"]
-    assert forked.run(made).returncode == 0
-    words = ["start", "--local", str(site), "--nodes", "1"]
+    words = words_of_a_site(tmp_path, free_ports)
     with unpacking(tmp_path, dist / name, words, "\nserving: 1 node,") as visible:
         assert len(visible.children(recursive=True)) >= 5
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "whom"),
+    [("tigerchat/tigerchat", the_visible_one), ("tigerchat-onefile", its_child)],
+)
+def test_kill_9_of_each_process_leaves_nothing_that_it_started(
+    dist: Path, name: str, whom: Whom, free_ports: FreePorts, tmp_path: Path
+) -> None:
+    """Roles and supervisor are started again; in the end the launcher is killed."""
+    words = words_of_a_site(tmp_path, free_ports)
+    with unpacking(tmp_path, dist / name, words, "\nserving: 1 node,", whom) as visible:
+        launcher = whom(visible)
+
+        def running() -> dict[str, psutil.Process]:
+            """The processes below the launcher, by their words."""
+            return {" ".join(words_of(one)): one for one in launcher.children(recursive=True)}
+
+        before = running()
+        supervisor = " ".join(words_of(launcher.children()[0]))
+        roles = sorted(before.keys() - {supervisor})
+        assert len(roles) >= 5
+        for title in [*roles, supervisor]:
+            victim = running()[title]
+            took_s = kill_whole(victim)
+            print(f"{name}: nothing is left {took_s:.3f} s after kill -9 of {title}")
+            wait_until(
+                lambda title=title, victim=victim: (
+                    running().keys() == before.keys() and running()[title].pid != victim.pid
+                ),
+                HUNG_S,
+                lambda title=title: f"{title} is back: {running().keys()}",
+            )
 
 
 def test_kill_9_of_what_unpacks_the_onefile_form_leaves_none_behind(

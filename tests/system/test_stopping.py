@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from appliance.drivers.chat.client import Client
+from appliance.node.supervisor import STOP_S
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.chat_load import Writer
@@ -18,6 +19,7 @@ from tests.system.local_site import NODES, LocalSite, ports_in_a_row, wait_until
 
 WRITERS, ROOMS = 6, 4
 BACK_S = 60.0  # for a node to serve again
+ENDS_S_MAX = 4.0  # from SIGTERM, for each process: who takes longer is killed, which the log tells
 
 
 def stop_the_leader(site: LocalSite) -> None:
@@ -76,6 +78,7 @@ def stops_and_loses_nothing(folder: Path, free_ports: FreePorts, seed: int, roun
         asyncio.run(stop_in_full_load(site, ledger, seed, rounds))
     ledger.close()
     log = (folder / "site.log").read_text(errors="replace")
+    assert STOP_S <= ENDS_S_MAX
     assert "killed" not in log and "Traceback" not in log, log[-3000:]
     violations = check(read(folder / "ledger.jsonl"), histories(site, range(NODES)))
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
