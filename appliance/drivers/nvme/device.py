@@ -39,6 +39,8 @@ _LOOK_SIZE, _LOOK_TAIL, _SAMPLES = 4 * MIB, 1 * MIB, 256
 _IN_MEMORY = ("ram", "zram")
 _ALIGNED = 256 * KIB  # every zone and every extent begins at a multiple of it
 
+_RAID = b"\xfc\x4e\x2b\xa9"  # also near the end, by older layouts: the tail is looked at
+
 # Where others leave their names: (offset, bytes, whose it is).
 _SIGNATURES = (
     (1080, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
@@ -46,6 +48,8 @@ _SIGNATURES = (
     (0x10040, b"_BHRfS_M", "a btrfs file system"),
     (0, b"LUKS\xba\xbe", "a LUKS volume"),
     (536, b"LVM2", "an LVM physical volume"),
+    (0, _RAID, "a member of a RAID"),
+    (4096, _RAID, "a member of a RAID"),
     (4086, b"SWAPSPACE2", "swap space"),
     (512, b"EFI PART", "a partition table"),
     (4096, b"EFI PART", "a partition table"),
@@ -203,6 +207,9 @@ def contents(path: Path) -> str:
         for offset, mark, what in _SIGNATURES:
             if head[offset : offset + len(mark)] == mark:
                 return what
+        for at in _raid_at_end(device.size):
+            if os.pread(fd, len(_RAID), at) == _RAID:
+                return "a member of a RAID"
         step = max(SECTOR_SIZE, device.size // _SAMPLES // SECTOR_SIZE * SECTOR_SIZE)
         tail = max(0, device.size - _LOOK_TAIL)
         pieces = ((at, os.pread(fd, SECTOR_SIZE, at)) for at in range(0, device.size, step))
@@ -214,6 +221,11 @@ def contents(path: Path) -> str:
         raise StorageError(f"{path}: cannot be read: {error.strerror}; check the device") from error
     finally:
         os.close(fd)
+
+
+def _raid_at_end(size: int) -> tuple[int, int]:
+    """Where the layouts 0.90 and 1.0 of Linux' software RAID begin."""
+    return (size & -64 * KIB) - 64 * KIB, (size - 8 * KIB) & -4 * KIB
 
 
 def open_alone(path: Path) -> int:

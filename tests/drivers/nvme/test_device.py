@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import uvloop
 
 from appliance.base.errors import StorageError
 from appliance.base.limits import MIB, SECTOR_SIZE
-from appliance.drivers.nvme.device import check_free, claim, contents
+from appliance.drivers.nvme.device import check_free, claim
 from appliance.drivers.nvme.direct import FLUSH_METHODS
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.reader import VolumeReader
@@ -26,6 +26,7 @@ from tests.drivers.nvme.rot import flip
 from tests.drivers.nvme.serving import Serving, numbered_sector
 from tests.loop_device import loop_device
 from tests.patience import HUNG_S, within
+from tests.system.local_site import wait_until
 
 TOP = Path(__file__).resolve().parents[3]
 SEGMENTS_MAX = 8
@@ -125,23 +126,94 @@ def test_two_processes_never_open_one_device(folder: Path) -> None:
     Volume(folder).close()
 
 
-def test_a_device_that_carries_anything_must_be_given_up_twice(device: Path) -> None:
+def by_tool(*words: str) -> Callable[[Path], None]:
+    """What a tool leaves that names the device last."""
+    return lambda device: told(*words, str(device))
+
+
+def partitions(device: Path) -> None:
+    told("sfdisk", "--quiet", str(device), text="label: gpt\n,8M\n,\n")
+
+
+def by_bytes(*at: tuple[int, bytes]) -> Callable[[Path], None]:
+    """The name that a tool leaves which not every machine has."""
+
+    def write(device: Path) -> None:
+        with device.open("r+b") as file:
+            for offset, mark in at:
+                file.seek(offset if offset >= 0 else SIZE + offset)
+                file.write(mark)
+
+    return write
+
+
+def told(*words: str, text: str = "") -> None:
+    subprocess.run(words, check=True, capture_output=True, text=True, input=text)
+
+
+RAID = bytes.fromhex("fc4e2ba9")
+CARRIED = {
+    "ext4": (by_tool("mkfs.ext4", "-q", "-F"), "an ext2, ext3 or ext4 file system"),
+    "swap": (by_tool("mkswap"), "swap space"),
+    "GPT": (partitions, "a partition table|partitions"),
+    "LVM": (by_bytes((512, b"LABELONE"), (536, b"LVM2 001")), "an LVM physical volume"),
+    "LUKS": (by_bytes((0, b"LUKS\xba\xbe\0\2")), "a LUKS volume"),
+    "RAID 1.1": (by_bytes((0, RAID)), "a member of a RAID"),
+    "RAID 1.2": (by_bytes((4096, RAID)), "a member of a RAID"),
+    "RAID 1.0": (by_bytes((-8192, RAID)), "a member of a RAID"),
+    "RAID 0.90": (by_bytes((-65536, RAID)), "a member of a RAID"),
+    "xfs": (by_bytes((0, b"XFSB")), "an xfs file system"),
+    "btrfs": (by_bytes((0x10040, b"_BHRfS_M")), "a btrfs file system"),
+    "plain data": (by_bytes((9 * MIB, b"mine")), "bytes that are not zero"),
+}
+
+
+@pytest.mark.parametrize("kind", CARRIED)
+def test_what_a_device_carries_is_told_by_name_and_must_be_given_up_twice(
+    kind: str, device: Path
+) -> None:
+    put, name = CARRIED[kind]
     check_free(device, NEEDED, erase=0)  # blank
-    with device.open("r+b") as file:
-        file.seek(9 * MIB)
-        file.write(b"mine")
+    put(device)
     before = digest(device)
     for erase in (0, 1):
-        with pytest.raises(StorageError, match=r"carries bytes that are not zero.*--erase"):
+        with pytest.raises(StorageError, match=rf"carries ({name}).*--erase"):
             check_free(device, NEEDED, erase)
     check_free(device, NEEDED, erase=2)
+    assert digest(device) == before, "whoever looks changes nothing"
+
+
+def test_the_device_of_another_site_must_be_given_up_twice_and_one_in_use_is_refused(
+    folder: Path, device: Path
+) -> None:
+    before = digest(device)
+    for erase in (0, 1):
+        with pytest.raises(StorageError, match=r"carries a volume of tigerchat.*--erase"):
+            check_free(device, NEEDED, erase)
+    check_free(device, NEEDED, erase=2)
+    volume = Volume(folder)
+    with pytest.raises(StorageError, match="is in use: it is mounted, or open"):
+        check_free(device, NEEDED, erase=2)
+    volume.close()
     assert digest(device) == before
 
 
-def test_what_a_device_carries_is_told_by_name(folder: Path, device: Path) -> None:
-    assert contents(device) == "a volume of tigerchat"
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(device)], check=True)
-    assert contents(device) == "an ext2, ext3 or ext4 file system"
+def test_a_disk_whose_partition_is_in_use_is_refused(device: Path) -> None:
+    partitions(device)
+    told("partx", "--add", str(device))
+    part = Path(f"{device}p1")
+    try:
+        wait_until(part.exists, HUNG_S, f"{part} is there")
+        with pytest.raises(StorageError, match="carries partitions"):
+            check_free(device, NEEDED, erase=0)
+        holder = os.open(part, os.O_RDONLY | os.O_EXCL)
+        try:
+            with pytest.raises(StorageError, match="is in use: it is mounted, or open"):
+                check_free(device, NEEDED, erase=2)
+        finally:
+            os.close(holder)
+    finally:
+        told("partx", "--delete", str(device))
 
 
 def test_devices_that_are_mounted_small_or_none_are_refused(
