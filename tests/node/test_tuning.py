@@ -14,9 +14,11 @@ import psutil
 import pytest
 
 from appliance.drivers.host.service import Listener
+from appliance.node.catalogue import ROLES
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import COMMAND, TOP, LocalSite, ports_in_a_row, run, wait_until
+from tests.system.whole_site import WholeSite
 
 # A process that tunes itself as its arguments say and tells what came of it.
 TUNED = """
@@ -107,8 +109,7 @@ def test_what_the_machine_refuses_is_said_with_its_remedy() -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[LocalSite]:
     folder = tmp_path_factory.mktemp("tuned") / "s"
-    made = LocalSite(folder, ports_in_a_row(free_ports), nodes=1, geometry="small")
-    with made:
+    with WholeSite(folder, ports_in_a_row(free_ports)) as made:
         yield made
 
 
@@ -138,8 +139,9 @@ def test_status_equals_proc_for_every_process_also_for_one_that_was_killed(site:
             assert placed["locked_bytes"] > 0
         return {process["name"]: process["pid"] for process in shown}
 
+    wait_until(lambda: all(one["ready"] for one in processes(site)), HUNG_S, "all are ready")
     before = compare()
-    assert {"replica-0", "edge-0", "console"} <= before.keys()
+    assert before.keys() == {row.process_name(0) for row in ROLES}
     os.kill(before["console"], signal.SIGKILL)
     wait_until(
         lambda: all(

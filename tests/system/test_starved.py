@@ -19,23 +19,20 @@ from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import Watch
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
-from tests.system.federated_site import FederatedSite, said
-from tests.system.local_site import SLOWER_MAX, ports_in_a_row, run, wait_until
+from tests.system.federated_site import said
+from tests.system.local_site import SLOWER_MAX, ports_in_a_row, wait_until
+from tests.system.whole_site import WholeSite
 
 STUCK_S = 5.0  # after which a supervisor ends a silent role here: twice that for an alarm
 WITHOUT_S = 2.5  # more than a beat: whoever arms the next one last has none any more
 ROOM = "lobby"
+BACK_S = 10.0  # for one that stands still to be told, and to be back
 NO_MORE = 4  # descriptors: fewer than any process has
 ASKED = {"replica": "shard"}  # by another name than its own; the keeper is asked by nobody
 
 
-class Whole(FederatedSite):
-    """With every role."""
-
-    def configure(self, **settings: int | bool | str) -> None:
-        super().configure(**settings)
-        done = run("retention", "set", "7", "--local", str(self.folder))
-        assert done.returncode == 0, done.stderr
+class Whole(WholeSite):
+    """Asked by its own words."""
 
     def kept(self) -> dict[str, dict[str, Any]]:
         """The node's processes by name, as their supervisor keeps them."""
@@ -70,11 +67,8 @@ class Whole(FederatedSite):
 
 @pytest.fixture
 def site(tmp_path: Path, free_ports: FreePorts) -> Iterator[Whole]:
-    where = tmp_path / "site", ports_in_a_row(free_ports), "north"
-    roles = {"objects": True, "farm": True, "ship_target": "folder"}
     stuck = {"appliance.node.supervisor.STUCK_S_MAX": STUCK_S}
-    small = {"geometry": "small", "snapshots_mib": 0}
-    with Whole(*where, nodes=1, constants=stuck, **small, **roles) as made:
+    with Whole(tmp_path / "site", ports_in_a_row(free_ports), constants=stuck) as made:
         yield made
 
 
@@ -131,3 +125,31 @@ def test_each_role_outlives_a_want_of_descriptors_and_one_that_is_stopped_comes_
     print(f"serves again after {time.monotonic() - begun:.1f} s")
     assert not stopped.is_running() and alarm not in site.alarms()
     assert all(child["starts"] == 1 for name, child in site.kept().items() if name != "keeper")
+
+
+@pytest.mark.soak
+def test_each_role_that_stands_still_is_told_and_started_again_alone(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
+    """Within 10 s, as a supervisor outside of tests does it; the others serve on."""
+    with Whole(tmp_path / "site", ports_in_a_row(free_ports)) as site:
+        for row in ROLES:
+            name = row.process_name(0)
+            wait_until(lambda: not site.silent(), HUNG_S / SLOWER_MAX, lambda: f"{site.silent()}")
+            before = site.kept()
+            stopped = psutil.Process(before[name]["pid"])
+            stopped.suspend()
+            begun, alarm = time.monotonic(), ("role_stuck", f"{name} on node-0")
+            wait_until(lambda a=alarm: a in site.alarms(), BACK_S, lambda: f"{site.alarms()}")
+            told_s = time.monotonic() - begun
+            wait_until(
+                lambda n=name, b=before: (
+                    (now := site.kept()[n])["starts"] == b[n]["starts"] + 1 and now["ready"]
+                ),
+                BACK_S,
+                lambda n=name: f"started again: {site.kept()[n]}",
+            )
+            print(f"{name}: told after {told_s:.1f} s, back {time.monotonic() - begun:.1f} s")
+            assert {key: child["pid"] for key, child in site.kept().items() if key != name} == {
+                key: child["pid"] for key, child in before.items() if key != name
+            }
