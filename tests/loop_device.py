@@ -1,9 +1,20 @@
 """Block devices for tests: the kernel's loop driver over a sparse file."""
 
+import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+
+def have_loop_devices() -> bool:
+    """Whether this machine gives any to this user."""
+    return (
+        os.geteuid() == 0
+        and shutil.which("losetup") is not None
+        and Path("/dev/loop-control").exists()
+    )
 
 
 @contextmanager

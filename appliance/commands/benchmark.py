@@ -7,9 +7,10 @@ one machine both share the cores.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,15 @@ from appliance.drivers.chat.pump import Listener, Load, Sender, Told
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import status_of
 from appliance.drivers.nvme.direct import refuse_memory
-from appliance.drivers.nvme.overhead import ROUNDS, WRITES, measure_overhead, scratch_volume
+from appliance.drivers.nvme.overhead import (
+    ROUNDS,
+    WRITES,
+    Figures,
+    measure_overhead,
+    scratch_volume,
+)
 from appliance.drivers.nvme.volume import read_facts
-from appliance.drivers.terminal.options import SiteWords, site_options
+from appliance.drivers.terminal.options import SiteWords, erase_option, site_options
 from appliance.formats.room_name import room_id_of
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.formats.status.replica import ReplicaStatus
@@ -162,24 +169,60 @@ def command(
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--rounds", type=click.IntRange(1, 1000), default=ROUNDS, show_default=True)
 @click.option("--writes", type=click.IntRange(10, 100_000), default=WRITES, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def volume(folder: Path, rounds: int, writes: int, as_json: bool) -> None:
+@click.option(
+    "--device",
+    type=click.Path(path_type=Path),
+    help="Measure a volume on this raw device, too; it is blank afterwards.",
+)
+@erase_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: file, device.")
+def volume(
+    folder: Path, rounds: int, writes: int, device: Path | None, erase: int, as_json: bool
+) -> None:
     """Measure what a volume on the disk of FOLDER adds to a durable write of 4 KiB.
 
-    Rounds by turns: through the volume of a node, and by a bare loop of the same system calls;
-    medians of the rounds. A small volume is made in FOLDER and removed.
+    Rounds by turns: through the volume of a node, from the loop that asks for it until that hears
+    that it is durable, and by a bare loop of the same system calls. Printed are p50 and p99 of each
+    round, and the medians of all. A small volume is made in FOLDER and removed.
     """
-    with scratch_volume(folder) as made:
-        found = uvloop.run(measure_overhead(made, rounds=rounds, writes=writes))
-    row = {"kind": "volume", **asdict(found), "ratio": round(found.ratio, 3)}
-    if as_json:
-        _json_line(row)
-        return
+    places = [("file", None)] if device is None else [("file", None), ("device", device)]
+    with contextlib.ExitStack() as stack:
+        volumes = [
+            (kind, stack.enter_context(scratch_volume(folder, place, erase)))
+            for kind, place in places  # all before the first is measured: one may be refused
+        ]
+        for kind, made in volumes:
+            tell = _quiet if as_json else _RoundTable(kind).show
+            found = uvloop.run(measure_overhead(made, rounds=rounds, writes=writes, tell=tell))
+            if as_json:
+                _json_line({"kind": "volume", "on": kind, **found.plain()})
+            else:
+                _round_line("all", found.all)
+                click.echo(f"{kind}: durable by {found.method}; all: medians of the rounds")
+
+
+class _RoundTable:
+    """What each round measured, for people."""
+
+    def __init__(self, kind: str) -> None:
+        self._number = 0
+        click.echo(f"{kind:>6}  volume p50   p99 µs  bare p50   p99 µs  p50 times  p99 times")
+
+    def show(self, figures: Figures) -> None:
+        self._number += 1
+        _round_line(str(self._number), figures)
+
+
+def _round_line(label: str, figures: Figures) -> None:
     click.echo(
-        f"volume: {found.method}: p50 {found.volume_p50_us:.0f} µs, p99 {found.volume_p99_us:.0f} "
-        f"µs; bare calls: p50 {found.bare_p50_us:.0f} µs, p99 {found.bare_p99_us:.0f} µs; p99 "
-        f"{found.ratio:.2f} times that of bare calls"
+        f"{label:>6}  {figures.volume_p50_us:10.0f}  {figures.volume_p99_us:7.0f}  "
+        f"{figures.bare_p50_us:8.0f}  {figures.bare_p99_us:7.0f}  {figures.ratio_p50:9.2f}  "
+        f"{figures.ratio:9.2f}"
     )
+
+
+def _quiet(figures: Figures) -> None:
+    """For programs: all comes at once."""
 
 
 def _undisturbed(

@@ -16,13 +16,15 @@ from typing import Any
 import psutil
 
 from appliance.drivers.host.service import Listener
+from tests.killed import kill_whole
 from tests.patience import HUNG_S
 from tests.system.local_site import TOP, first_free_port, words_of
 
 BUILD = TOP / "packaging" / "executable" / "build.py"
 ONEDIR_MB_MAX, ONEFILE_MB_MAX = 120, 55
 READY_S_MAX = 1.5  # from exec to READY=1, files in the page cache, median of the starts
-IDLE_RSS_MB_MAX = 80  # of each process
+IDLE_RSS_MB_MAX, NODE_RSS_MB_MAX = 60, 340  # of each process; of all of a node together
+GONE_S_MAX = 2.0  # from kill -9 of the supervisor until none of its processes is left
 STARTS, IDLE_S = 10, 10
 QUICK_STARTS, QUICK_IDLE_S = 2, 1
 
@@ -78,6 +80,7 @@ def _measure_node(
     starts, idle_s = (QUICK_STARTS, QUICK_IDLE_S) if quick else (STARTS, IDLE_S)
     took: list[float] = []
     held: dict[str, float] = {}
+    gone_s = 0.0
     for number in range(starts + 1):  # the first one only warms up
         with started(program, node) as (process, seconds):
             if number:
@@ -85,6 +88,7 @@ def _measure_node(
             if number == starts:
                 time.sleep(idle_s)
                 held = memory_mb(process)
+                gone_s = kill_whole(process)
     shutil.rmtree(site)
     say("idle memory in MB: " + ", ".join(f"{name} {mb:.0f}" for name, mb in held.items()))
     median = statistics.median(took)
@@ -93,6 +97,10 @@ def _measure_node(
         _row(f"READY=1 of a node, median of {starts} starts", median, "s", READY_S_MAX),
         _row(f"memory of an idle process, the largest: {largest}", held[largest], "MB",
              IDLE_RSS_MB_MAX),
+        _row(f"memory of an idle node, its {len(held)} processes together", sum(held.values()),
+             "MB", NODE_RSS_MB_MAX),
+        _row("kill -9 of a supervisor until none of its processes is left", gone_s, "s",
+             GONE_S_MAX),
     ]  # fmt: skip
 
 

@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,18 +28,12 @@ sys.path.insert(0, str(TOP))
 
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
-import uvloop  # noqa: E402
 
 from appliance.commands.benchmark import Table  # noqa: E402
 from appliance.drivers.host.process import child_environment  # noqa: E402
 from appliance.drivers.nvme.direct import file_system_of_memory  # noqa: E402
-from appliance.drivers.nvme.overhead import (  # noqa: E402
-    ROUNDS,
-    WRITES,
-    measure_overhead,
-    scratch_volume,
-)
 from tests.bench import (  # noqa: E402
+    alone_on_devices,
     bench_history,
     bench_objects,
     broken_reading,
@@ -58,7 +51,9 @@ from tests.bench import (  # noqa: E402
 )
 from tests.bench import quorum as quorums  # noqa: E402
 from tests.bench import shipping as ships  # noqa: E402
+from tests.bench import volume as volumes  # noqa: E402
 from tests.bench.failover import in_checkpoint, outages  # noqa: E402
+from tests.loop_device import have_loop_devices  # noqa: E402
 from tests.system.federated_site import FederatedSite  # noqa: E402
 from tests.system.local_site import COMMAND, LocalSite, first_free_port  # noqa: E402
 
@@ -68,7 +63,6 @@ RATE_MIN = 12_000  # acknowledged messages a second, binary, no client TLS, 256 
 OUTAGE_P50_MS_MAX, OUTAGE_P99_MS_MAX = 300, 500
 KILLS, KILLS_IN_CHECKPOINTS, SLOW_FLUSH_MS = 100, 10, 10
 BACK_S_MAX = 5  # until p99 is within twice of what it was before a node died or stood still
-VOLUME_RATIO_MAX = 1.2
 REPORTS_RATE_MIN = 150_000  # records a second, verified and in Parquet, on 2 cores
 REPORTS_SCALE_MIN, REPORTS_RSS_SPREAD_MAX = 1.6, 0.2
 
@@ -323,22 +317,23 @@ def frozen(folder: Path, quick: bool) -> list[Row]:
 
 
 def volume(folder: Path, quick: bool) -> list[Row]:
-    """A durable write through the volume beside the bare system calls."""
-    rounds, writes = (2, 20) if quick else (ROUNDS, WRITES)
-    with scratch_volume(folder) as made_volume:
-        found = uvloop.run(measure_overhead(made_volume, rounds=rounds, writes=writes))
-    ratio = round(found.ratio, 2)
-    row = {
-        "kind": "volume",
-        "what": "p99 of a durable 4 KiB write through the volume, beside a bare loop of its calls",
-        "value": ratio,
-        "unit": "times",
-        "held": ratio <= VOLUME_RATIO_MAX,
-        "bar": f"at most {VOLUME_RATIO_MAX}",
-        **asdict(found),
-    }
-    say(f"{row['what']}: {ratio} ({row['bar']}); {found}")
-    return [row]
+    """A durable write through the volume beside the bare system calls, on a file and a device."""
+    return volumes.measure(folder, quick, say)
+
+
+def one_message_on_devices(folder: Path, quick: bool) -> list[Row]:
+    """One message after the other, of a site on raw devices and of one on files by turns."""
+    if not have_loop_devices():
+        say("no loop devices here: one message alone on devices is not measured")
+        return []
+    settings = alone_on_devices.SETTINGS
+    with (
+        alone_on_devices.disk_of_files(folder) as place,
+        alone_on_devices.disk_of_volumes(folder) as devices,
+        made(place / "files", **settings) as files,
+        made(folder / "raw", devices=devices, **settings) as raw,
+    ):
+        return [alone_on_devices.measure(files, raw, quick, say)]
 
 
 def objects_between_edges(folder: Path, quick: bool) -> list[Row]:
@@ -392,6 +387,7 @@ PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "checked history": checked_history,
     "executable": frozen,
     "volume": volume,
+    "one message on devices": one_message_on_devices,
     "objects between edges": objects_between_edges,
     "question of quorum": question_of_quorum,
     "idle site": idle_site,

@@ -2,12 +2,16 @@
 
 import json
 import shutil
+import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from appliance.base.limits import MIB
 from tests import forked
 from tests.commands.conftest import Sentence, Tigerchat, environment
+from tests.loop_device import loop_device
 from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite, wait_until
 
@@ -120,3 +124,52 @@ def test_benchmark_without_a_running_site_says_how_to_start_it(
         shutil.copy(serving.folder / name, tmp_path / name)
     done = tigerchat("benchmark", "--local", tmp_path)
     assert "no site runs in" in sentence(done, 2)
+
+
+# --- the volume -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Path]:
+    with loop_device(tmp_path / "disk", 64 * MIB, sector_size=4096) as made:
+        yield made
+
+
+@pytest.mark.root
+def test_benchmark_of_the_volume_tells_each_round_of_a_file_and_of_a_device(
+    tigerchat: Tigerchat, tmp_path: Path, device: Path
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    words = ["benchmark", "volume", folder, "--rounds", 3, "--writes", 10, "--device", device]
+    done = tigerchat(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [*map(json.loads, done.stdout.splitlines())]
+    assert [row["on"] for row in rows] == ["file", "device"]
+    for row in rows:
+        assert len(row["rounds"]) == 3 and row["method"]
+        for figures in (row, *row["rounds"]):
+            assert 0 < figures["bare_p50_us"] <= figures["bare_p99_us"]
+            ratio = figures["volume_p99_us"] / figures["bare_p99_us"]
+            assert figures["ratio"] == pytest.approx(ratio, abs=0.001)
+        for name in ("volume_p50_us", "volume_p99_us", "bare_p50_us", "bare_p99_us"):
+            assert row[name] == statistics.median(each[name] for each in row["rounds"])
+    assert not any(device.read_bytes()) and not [*folder.iterdir()], "nothing is left"
+    shown = tigerchat(*words)
+    assert shown.returncode == 0, shown.stderr
+    labels = [line.split()[0] for line in shown.stdout.splitlines()]
+    assert labels == ["file", "1", "2", "3", "all", "file:", "device", "1", "2", "3", "all"] + [
+        "device:"
+    ]
+
+
+@pytest.mark.root
+def test_benchmark_of_a_device_that_carries_something_is_refused_and_changes_nothing(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path, device: Path
+) -> None:
+    with device.open("r+b") as file:
+        file.write(b"mine")
+    few = ["--rounds", 1, "--writes", 10]
+    done = tigerchat("benchmark", "volume", tmp_path, *few, "--device", device)
+    assert "carries bytes that are not zero, from 0 on" in sentence(done, 1)
+    assert device.read_bytes()[:4] == b"mine"
