@@ -218,6 +218,9 @@ QUIC_IDS_MAX = 4  # identifiers of a connection that are good at once
 QUIC_IDS_ISSUED_MAX = 4096  # in the life of a connection: one for each change of its address
 QUIC_DATAGRAMS_MAX = 64  # unreliable ones that wait on one connection; the next is dropped
 QUIC_DATAGRAM_FRAME_SIZE_MAX = 1200  # bytes of one that we take
+# bytes of datagrams that are tried on a path which is asked for many: Ethernet, jumbo frames, the
+# machine's own loopback; all paths bear 1200
+QUIC_PATH_SIZES = (1_452, 8_952, 16 * KIB)
 QUIC_RETRY_S_MAX = 30  # from a Retry to the Initial that brings its token
 QUIC_HANDSHAKES_RATE = 100  # a second of one process, each 4 ms; the next Initials are dropped
 QUIC_HANDSHAKES_BURST = 50  # of them at once

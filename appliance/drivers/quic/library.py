@@ -7,6 +7,7 @@
     identifiers    chosen by us, few, with tokens that a restarted process makes again. The
                    library draws both
     datagrams      few wait. The library's queue has no end
+    sizes          of a path are tried (`path_size`). The library sends 1200 bytes at most
     mistakes       that the library forgives: acks of what was not sent, parameters and identifiers
                    that stand twice
     backlog        what waits to be sent can be asked for, and what the other side showed
@@ -47,9 +48,9 @@ from aioquic.quic.connection import (
 from aioquic.quic.crypto import CryptoPair
 from aioquic.quic.events import StreamReset
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicPacketType
-from aioquic.quic.packet_builder import QuicPacketBuilder
+from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
-from aioquic.tls import Alert
+from aioquic.tls import Alert, Epoch
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 
@@ -66,6 +67,7 @@ from appliance.base.limits import (
     QUIC_UNI_STREAMS_MAX,
     QUIC_WINDOW,
 )
+from appliance.drivers.quic.path_size import SIZE_MIN, PathSize
 
 # Parts of a connection that call it back, or keep something that does.
 _CALLING_BACK = (
@@ -76,6 +78,8 @@ _CALLING_BACK = (
     "_spaces",
     "tls",
 )
+_FULL_MIN = 2  # datagrams at once, beyond which larger ones would be fewer
+_PAYLOAD_SIZE_MAX = 3  # a transport parameter: bytes of the largest datagram that is taken
 _CLOSE_SIZE = 1 + 3 * 8  # of a frame that closes: its type and three numbers, at most
 _REFUSAL_SIZE_MAX = 1200  # bytes of its packet: any network carries it
 _KEPT_WHOLE = (FrameType.HEADERS, FrameType.SETTINGS, FrameType.MAX_PUSH_ID)
@@ -130,6 +134,7 @@ class Bounds:
     stream_window: int = QUIC_STREAM_WINDOW  # bytes
     pieces: int = QUIC_PIECES_MAX  # of one stream
     datagrams: int = QUIC_DATAGRAMS_MAX  # that wait to be sent
+    path_sizes: tuple[int, ...] = ()  # bytes of datagrams, to be tried beyond the smallest
 
 
 class BoundedConnection(QuicConnection):
@@ -156,6 +161,9 @@ class BoundedConnection(QuicConnection):
         )
         self._new_id, self._reset_token, self._bounds = new_id, reset_token, bounds
         self._held: dict[int, int] = {}  # stream -> bytes that the application has and not used
+        self._taken_size = 65_527  # bytes of a datagram that the peer takes, unless it says less
+        self._path_size = PathSize(bounds.path_sizes)
+        self._sized: Any = None  # the path of which that is known
         first = self._host_cids[0]
         first.cid = self.host_cid = self._local_initial_source_connection_id = new_id()
         if not configuration.is_client:
@@ -288,7 +296,9 @@ class BoundedConnection(QuicConnection):
                         reason_phrase="a transport parameter stands twice",
                     )
                 seen.add(kind)
-                buf.pull_bytes(buf.pull_uint_var())
+                value = buf.pull_bytes(buf.pull_uint_var())
+                if kind == _PAYLOAD_SIZE_MAX:
+                    self._taken_size = Buffer(data=value).pull_uint_var()
         except BufferReadError:
             """Left to the library, which says what is cut."""
         super()._parse_transport_parameters(data, from_session_ticket)
@@ -337,6 +347,65 @@ class BoundedConnection(QuicConnection):
             self._host_cid_seq += 1
 
     # --- what is sent
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
+        """As the library does; and, where larger datagrams would be fewer, a try of their size."""
+        sizes = self._path_size
+        if self._network_paths and self._network_paths[0] is not self._sized:
+            self._sized = self._network_paths[0]
+            sizes = self._path_size = PathSize(self._bounds.path_sizes)
+            self._set_size(SIZE_MIN)
+        if sizes.on_silence(self._loss._pto_count):
+            self._set_size(SIZE_MIN)
+        due = super().datagrams_to_send(now=now)
+        if len(due) > _FULL_MIN and self._handshake_confirmed and not self._close_event:
+            sizes.grant(self._taken_size)
+            if self._sized.is_validated and (size := sizes.next()):
+                due += self._try_size(size, now)
+        return due
+
+    def _try_size(self, size: int, now: float) -> list[tuple[bytes, Any]]:
+        """A packet of nothing, in a datagram of that size. Its loss says nothing of congestion."""
+        builder = QuicPacketBuilder(
+            host_cid=self.host_cid,
+            is_client=self._is_client,
+            max_datagram_size=size,
+            packet_number=self._packet_number,
+            peer_cid=self._peer_cid.cid,
+            spin_bit=self._spin_bit,
+            version=self._version,
+        )
+        builder.start_packet(QuicPacketType.ONE_RTT, self._cryptos[Epoch.ONE_RTT])
+        frame = builder.start_frame(
+            QuicFrameType.PING, handler=self._on_size_tried, handler_args=(self._path_size, size)
+        )
+        frame.push_bytes(bytes(builder.remaining_buffer_space))  # frames of padding
+        builder._packet.in_flight = False
+        return self._flush_builder(
+            builder=builder,
+            network_path=self._sized,
+            peer_cid=self._peer_cid.cid,
+            now=now,
+        )
+
+    def _on_size_tried(self, delivery: QuicDeliveryState, sizes: PathSize, size: int) -> None:
+        if delivery is not QuicDeliveryState.ACKED:
+            sizes.on_lost(size)
+            return
+        sizes.on_acked(size)
+        if sizes is self._path_size:
+            self._set_size(sizes.size)
+
+    def _set_size(self, size: int) -> None:
+        """Of datagrams from now on; what was lost goes again in such ones."""
+        loss = self._loss
+        self._max_datagram_size = size
+        loss._pacer._max_datagram_size = loss._cc._max_datagram_size = size
+
+    @property
+    def datagram_size(self) -> int:
+        """Bytes that a datagram may have, as far as the path is known."""
+        return self._path_size.size
 
     def backlog(self, stream_id: int) -> int:
         """Bytes of this stream that the peer has not acknowledged."""

@@ -24,6 +24,7 @@ from appliance.drivers.quic import library
 from appliance.drivers.quic.library import (
     BoundedConnection,
     BoundedHttp3,
+    Bounds,
     Http3Code,
     encode_refusal,
 )
@@ -36,7 +37,7 @@ KEY, CERTIFICATE = make_certificate("node", "127.0.0.1")
 class Pair:
     """A client of the library, and our connection."""
 
-    def __init__(self, **named: Any) -> None:
+    def __init__(self, bounds: Bounds | None = None, **named: Any) -> None:
         self.now = 1000.0
         self.made = 0
         self.client = QuicConnection(
@@ -65,6 +66,7 @@ class Pair:
             retry_id=None,
             new_id=self._new_id,
             reset_token=lambda identifier: identifier * 2,
+            bounds=bounds or Bounds(),
         )
         self.heard: list[events.QuicEvent] = []  # by the server
         self.told: list[events.QuicEvent] = []  # to the client

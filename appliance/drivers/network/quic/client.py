@@ -173,7 +173,8 @@ class Client(Visitor):
             return
         for data, peer in due:
             if not self._socket.send(data, peer, self._source):
-                self._port.counters["quic_send_failed"] += 1
+                is_try = len(data) > self.quic.datagram_size
+                self._port.counters["quic_too_large" if is_try else "quic_send_failed"] += 1
         self._drain_events()
         self._arm()
 

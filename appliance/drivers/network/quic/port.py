@@ -39,6 +39,7 @@ from appliance.base.limits import (
     QUIC_HANDSHAKES_BURST,
     QUIC_HANDSHAKES_RATE,
     QUIC_IDLE_S,
+    QUIC_PATH_SIZES,
     QUIC_STREAM_WINDOW,
     QUIC_WINDOW,
 )
@@ -50,7 +51,7 @@ from appliance.drivers.network.quic.sessions import conversations_on
 from appliance.drivers.network.quic.sockets import Peer, Source, UdpSocket, bind_all
 from appliance.drivers.network.quic.streams import Services
 from appliance.drivers.network.rate import Rate
-from appliance.drivers.quic.library import BoundedConnection, encode_refusal
+from appliance.drivers.quic.library import BoundedConnection, Bounds, encode_refusal
 
 ALPN = ["h3"]
 INITIAL_SIZE_MIN = 1200  # bytes of a datagram that begins a connection
@@ -58,6 +59,7 @@ VERSIONS = [int(QuicProtocolVersion.VERSION_1)]
 PING_SECONDS = 20.0  # between two signs of life of a connection that has a session
 _RESET_SIZE_MIN, _RESET_SIZE_MAX = 5 + RESET_TOKEN_SIZE, 42  # bytes; smaller than what it answers
 _LONG_HEADER = 0x80
+_BOUNDS = Bounds(path_sizes=QUIC_PATH_SIZES)
 
 for _name in ("quic", "http3"):  # of the library: a line or more for each connection
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -221,6 +223,7 @@ class QuicPort:
             retry_id=header.destination_cid,
             new_id=self.keys.new_id,
             reset_token=self.keys.reset_token,
+            bounds=_BOUNDS,
         )
         client = Client(self, quic, address_of(str(came.peer[0])))
         if not self.entrance.admit(client, loop_s):

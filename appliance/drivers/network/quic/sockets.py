@@ -21,6 +21,9 @@ BUFFER_SIZE = 4 << 20  # bytes that the kernel is asked to keep for us, in each 
 _ANCILLARY_SIZE = 64
 _V4_WANTED, _V4 = 8, struct.Struct("=i4s4s")  # IP_PKTINFO: interface, ours, the datagram's
 _V6_WANTED, _V6_TYPE = 49, 50  # IPV6_RECVPKTINFO, IPV6_PKTINFO
+# IP_MTU_DISCOVER, IPV6_MTU_DISCOVER: datagrams are never cut on their way, and nobody's word for
+# what is too large is taken: it is found out by trying
+_V4_WHOLE, _V6_WHOLE, _WHOLE = 10, 23, 3
 
 
 class UdpSocket:
@@ -75,6 +78,9 @@ def bind_all(addresses: Sequence[tuple[int, Peer]], *, shared: bool) -> list[Udp
         try:
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                sock.setsockopt(socket.IPPROTO_IPV6, _V6_WHOLE, _WHOLE)
+            else:
+                sock.setsockopt(socket.IPPROTO_IP, _V4_WHOLE, _WHOLE)
             if shared:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
