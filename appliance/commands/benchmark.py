@@ -25,9 +25,12 @@ from appliance.base.errors import ApplianceError, ConfigurationError
 from appliance.base.limits import BODY_SIZE_MAX, WINDOW_LENGTH
 from appliance.base.printable import json_line
 from appliance.drivers.chat.access import Access, access_of
+from appliance.drivers.chat.carrier import Dial
 from appliance.drivers.chat.client import Client
+from appliance.drivers.chat.connection import dial as dial_websocket
 from appliance.drivers.chat.errors import ConnectionLost
 from appliance.drivers.chat.pump import Listener, Load, Sender, Told
+from appliance.drivers.chat.transports import transport_named
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import status_of
 from appliance.drivers.nvme.direct import refuse_memory
@@ -40,6 +43,7 @@ from appliance.drivers.nvme.overhead import (
 )
 from appliance.drivers.nvme.volume import read_facts
 from appliance.drivers.terminal.options import SiteWords, erase_option, site_options
+from appliance.formats.client.address import WEBSOCKET, WEBTRANSPORT
 from appliance.formats.room_name import room_id_of
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.formats.status.replica import ReplicaStatus
@@ -119,6 +123,13 @@ class Disturbed(BenchmarkFailed):
     show_default=True,
     help="Of each fan-out round, about.",
 )
+@click.option(
+    "--transport",
+    type=click.Choice((WEBSOCKET, WEBTRANSPORT)),
+    default=WEBSOCKET,
+    show_default=True,
+    help="What carries the connections that send and listen.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @site_options
 @click.pass_context
@@ -132,6 +143,7 @@ def command(
     body_size: int,
     listeners: tuple[int, ...],
     deliveries: int,
+    transport: str,
     as_json: bool,
     site: SiteWords,
 ) -> None:
@@ -143,7 +155,7 @@ def command(
     """
     if ctx.invoked_subcommand is not None:
         return
-    access = access_of(**site._asdict())
+    access, dial = access_of(**site._asdict()), transport_named(transport).dial
     nodes = Nodes(access.folder)
     show = _json_line if as_json else Table().show
     show(nodes.facts(access))
@@ -155,14 +167,15 @@ def command(
                 in_flight=min(count, rooms * min(devices, count) * WINDOW_LENGTH),
                 body_size=body_size,
             )
-            measure = partial(acknowledge, access, nodes, room, encoding, seconds)
-            show(_undisturbed(nodes, measure))
+            measure = partial(acknowledge, access, nodes, room, encoding, seconds, dial)
+            show(_undisturbed(nodes, measure) | {"transport": transport})
     for count in filter(None, listeners):
         messages = min(AUDIENCE_MESSAGES_MAX, max(AUDIENCE_WINDOW, deliveries // count))
         audience = Audience(
             listeners=count, messages=messages, window=AUDIENCE_WINDOW, body_size=body_size
         )
-        show(_undisturbed(nodes, partial(fan_out, access, nodes, audience)))
+        heard = _undisturbed(nodes, partial(fan_out, access, nodes, audience, dial))
+        show(heard | {"transport": transport})
 
 
 @command.command("volume")
@@ -349,7 +362,12 @@ def percentiles(values: Iterable[float], scale: float) -> dict[str, float]:
 
 
 async def acknowledge(
-    access: Access, nodes: Nodes, chatter: Chatter, encoding: str, seconds: float
+    access: Access,
+    nodes: Nodes,
+    chatter: Chatter,
+    encoding: str,
+    seconds: float,
+    dial: Dial = dial_websocket,
 ) -> dict[str, Any]:
     """One round of `chatter`; what was acknowledged in `seconds`."""
     await open_rooms(access, chatter.setup())
@@ -365,7 +383,8 @@ async def acknowledge(
     ]
     try:
         for index, sender in enumerate(senders):
-            await sender.connect(access.endpoints[index % len(access.endpoints)], access.token())
+            endpoint = access.endpoints[index % len(access.endpoints)]
+            await sender.connect(endpoint, access.token(), dial)
         for sender in senders:
             sender.start()
         await _go_on(senders, WARM_UP_S)
@@ -457,7 +476,9 @@ def _acks(chatter: Chatter, senders: list[Sender], told: list[Told]) -> Iterable
 # --- fan-out --------------------------------------------------------------------------------------
 
 
-async def fan_out(access: Access, nodes: Nodes, audience: Audience) -> dict[str, Any]:
+async def fan_out(
+    access: Access, nodes: Nodes, audience: Audience, dial: Dial = dial_websocket
+) -> dict[str, Any]:
     """One round of `audience`: until every listener has every message."""
     (room_id,) = await open_rooms(access, audience.setup())
     listeners = [
@@ -468,7 +489,7 @@ async def fan_out(access: Access, nodes: Nodes, audience: Audience) -> dict[str,
 
     async def open_one(index: int, listener: Listener) -> None:
         async with gate:
-            await listener.connect(endpoints[index % len(endpoints)], token)
+            await listener.connect(endpoints[index % len(endpoints)], token, dial)
             await listener.listen()
 
     try:

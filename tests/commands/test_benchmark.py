@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from appliance.base.limits import MIB
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.network.ask import status_of
+from appliance.formats.status.edge import EdgeStatus
 from tests import forked
 from tests.commands.conftest import Sentence, Tigerchat, environment
 from tests.loop_device import loop_device
@@ -72,6 +75,28 @@ def test_benchmark_prints_a_table_for_people(tigerchat: Tigerchat, serving: Loca
     assert done.returncode == 0, done.stderr
     assert "a durable write of 4 KiB takes" in done.stdout
     assert "acked/s" in done.stdout and "binary    yes          4" in done.stdout
+
+
+def test_benchmark_sends_and_listens_by_webtransport(
+    tigerchat: Tigerchat, serving: LocalSite
+) -> None:
+    before = came_by_quic(serving)
+    words = ["--seconds", "0.2", "--in-flight", "1", "--encoding", "binary"]
+    words += ["--listeners", "3", "--deliveries", "300", "--transport", "webtransport", "--json"]
+    done = tigerchat("benchmark", "--local", serving.folder, *words, timeout=HUNG_S)
+    assert done.returncode == 0, done.stderr
+    _, sent, heard = map(json.loads, done.stdout.splitlines())
+    assert (sent["kind"], heard["kind"]) == ("acknowledged", "fan_out")
+    assert sent["transport"] == heard["transport"] == "webtransport"
+    assert sent["messages"] > 0 and heard["per_s"] > 0
+    assert came_by_quic(serving) >= before + 1 + 3
+
+
+def came_by_quic(site: LocalSite) -> int:
+    """Connections that the site's edges have let in so."""
+    places = [site.place(node) / SOCKETS_FOLDER for node in site.nodes]
+    told = [status_of(EdgeStatus, p, cluster=site.site.cluster, number=0) for p in places]
+    return sum(one.connection_events.get("quic_accepted", 0) for one in told if one is not None)
 
 
 def test_a_round_in_which_an_edge_is_killed_is_run_again(serving: LocalSite) -> None:

@@ -20,7 +20,8 @@ import numpy as np
 from appliance.base.errors import InputError
 from appliance.base.layout import offset_of
 from appliance.base.limits import KIB, WINDOW_LENGTH
-from appliance.drivers.chat.connection import Connection, dial
+from appliance.drivers.chat.carrier import Carrier, Dial
+from appliance.drivers.chat.connection import dial as dial_websocket
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost
 from appliance.formats.client.connection import ErrorFrame
@@ -83,10 +84,11 @@ class _End:
         self._on_data = on_data
         self.failure = ""
         self.temporary = False  # the failure is one that passes: the same may work a little later
-        self.connection: Connection | None = None
+        self.connection: Carrier | None = None
         self._first: asyncio.Future[bytes] | None = None
 
-    async def connect(self, endpoint: Endpoint, token: str) -> None:
+    async def connect(self, endpoint: Endpoint, token: str, dial: Dial = dial_websocket) -> None:
+        """`dial` opens a connection, by the one transport or another."""
         subprotocol = SUBPROTOCOL_BINARY if self.binary else SUBPROTOCOL_JSON
         self.connection = await dial(endpoint, subprotocol, self._on_any, DIAL_TIMEOUT_S)
         hello = Hello(token=token, client_id=uuid4())

@@ -77,7 +77,7 @@ class Connection(asyncio.DatagramProtocol):
         self._status = 0  # of the answer to CONNECT
         self._told = bytearray()  # of the stream of CONNECT
         self._inbox = bytearray()
-        self._is_paused = False
+        self._is_paused = self._is_woken = False
         self._transport: asyncio.DatagramTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._prober: asyncio.TimerHandle | None = None
@@ -98,6 +98,12 @@ class Connection(asyncio.DatagramProtocol):
         self._heard_s = now_s = self._loop.time()
         self._library(lambda: self._quic.receive_datagram(data, self._peer, now=now_s))
         self._on_events()
+        if not self._is_woken:  # once for all that are read in this turn of the loop
+            self._is_woken = True
+            self._loop.call_soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        self._is_woken = False
         self._transmit()
 
     def error_received(self, error: Exception) -> None:
