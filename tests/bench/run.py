@@ -38,6 +38,8 @@ from tests.bench import (  # noqa: E402
     bench_objects,
     broken_reading,
     checked_reading,
+    crowds,
+    edge_killed,
     executable,
     federated,
     idle,
@@ -48,6 +50,7 @@ from tests.bench import (  # noqa: E402
     reading,
     restart,
     steady,
+    transports,
 )
 from tests.bench import quorum as quorums  # noqa: E402
 from tests.bench import shipping as ships  # noqa: E402
@@ -360,6 +363,28 @@ def clients_that_left(folder: Path, quick: bool) -> list[Row]:
         return left.measure(site, quick, say)
 
 
+def ways_in(folder: Path, quick: bool) -> list[Row]:
+    """What other transports cost beside WebSocket; and when the edge below them is killed."""
+    with made(folder / "ways", supervised=False, **transports.SETTINGS) as site:
+        rows = transports.measure_acks(site, quick, say)
+        rows += transports.measure_fan_out(site, quick, say)
+        return rows + edge_killed.measure(site, quick, say)
+
+
+def idle_clients(folder: Path, quick: bool) -> list[Row]:
+    """An edge with many who say nothing."""
+    crowds.allow_files()
+    with made(folder / "idle-clients", nodes=1, **crowds.SETTINGS) as site:
+        return crowds.measure_idle(site, quick, say)
+
+
+def crowd_resumes(folder: Path, quick: bool) -> list[Row]:
+    """A node with many clients that is killed."""
+    crowds.allow_files()
+    with made(folder / "crowd", supervised=False, **crowds.SETTINGS) as site:
+        return crowds.measure_resumed(site, quick, say)
+
+
 def federation(folder: Path, quick: bool) -> list[Row]:
     """A site that missed much of a shared room, what that takes, what other rooms lose by it."""
     options: dict[str, Any] = {"kind": FederatedSite, "nodes": 1, "supervised": False}
@@ -392,6 +417,9 @@ PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "question of quorum": question_of_quorum,
     "idle site": idle_site,
     "clients that left": clients_that_left,
+    "ways in": ways_in,
+    "idle clients": idle_clients,
+    "a crowd resumes": crowd_resumes,
     "federation": federation,
 }
 

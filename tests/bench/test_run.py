@@ -37,6 +37,9 @@ SAYS: dict[str, tuple[str, ...]] = {
     "question of quorum": (),
     "idle site": ("idle site: ",),
     "clients that left": ("memory of an edge after 20 clients have left",),
+    "ways in": ("by webtransport, beside WebSocket on TLS:", "until a message that waited"),
+    "idle clients": ("each of 20 idle clients, webtransport:",),
+    "a crowd resumes": ("until all follow their room again:",),
     "federation": ("catching up on 300 messages of another site:", "times without federation"),
 }
 
