@@ -14,12 +14,12 @@ import psutil
 from appliance.base.limits import DESCRIPTORS_RESERVED
 from appliance.drivers.chat.client import Client
 from tests.bench.crowd import Plan, Running, crowd
-from tests.system.local_site import LocalSite, wait_until
+from tests.system.local_site import LocalSite
 
 # The rates at which people may connect are the usual ones; nobody but the speaker says anything.
 SETTINGS = {"address_connect_rate": 250}
-WEBSOCKETS, WEBTRANSPORTS = 10_000, 1_000
-WEBSOCKET_KIB_MAX, WEBTRANSPORT_KIB_MAX = 40, 200
+WEBSOCKETS = 10_000
+IDLE = {"websocket": (WEBSOCKETS, 40), "webtransport": (1_000, 200)}  # how many; KiB for each
 SETTLED_S = 5.0  # after the start
 PROBED_S = 25.0  # in which the edge has asked each client once whether it is there
 RESUMED_S_MAX = 45.0
@@ -40,20 +40,12 @@ def allow_files() -> None:
         raise SystemExit(f"bench: {most} open files are allowed, {needed} needed: `ulimit -Hn`")
 
 
-def measure_idle(site: LocalSite, quick: bool, say: Say) -> list[dict[str, Any]]:
-    """Of a site of one node: a row by transport."""
+def measure_idle(site: LocalSite, transport: str, quick: bool, say: Say) -> dict[str, Any]:
+    """Of a site of one node to which nobody came before: what had left would be room for others."""
+    count, most = IDLE[transport]
+    count = 20 if quick else count
     room = _room(site)
     time.sleep(0 if quick else SETTLED_S)
-    few = 20 if quick else 0
-    return [
-        _idle(site, room, "websocket", few or WEBSOCKETS, WEBSOCKET_KIB_MAX, quick, say),
-        _idle(site, room, "webtransport", few or WEBTRANSPORTS, WEBTRANSPORT_KIB_MAX, quick, say),
-    ]
-
-
-def _idle(
-    site: LocalSite, room: UUID, transport: str, count: int, most: int, quick: bool, say: Say
-) -> dict[str, Any]:
     (edge,) = site.processes(0, "edge")
     before, began = edge.memory_info().rss, time.monotonic()
     plan = Plan(str(site.folder), str(room), count, [0], transport)
@@ -84,7 +76,6 @@ def _idle(
         f"{row['what']}: {row['value']} KiB ({row['bar']}), {row['at_once_kib']} when the last had "
         f"come, after {row['came_s']} s; {row['cpu_percent']} % of a core while nobody speaks"
     )
-    wait_until(lambda: _open_count(edge) < 64, PATIENCE_S, "the clients have left")
     return row
 
 
@@ -167,7 +158,3 @@ def _room(site: LocalSite) -> UUID:
 def _cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
-
-
-def _open_count(edge: psutil.Process) -> int:
-    return sum(c.status == psutil.CONN_ESTABLISHED for c in edge.net_connections("tcp"))

@@ -374,8 +374,11 @@ def ways_in(folder: Path, quick: bool) -> list[Row]:
 def idle_clients(folder: Path, quick: bool) -> list[Row]:
     """An edge with many who say nothing."""
     crowds.allow_files()
-    with made(folder / "idle-clients", nodes=1, **crowds.SETTINGS) as site:
-        return crowds.measure_idle(site, quick, say)
+    rows = []
+    for transport in crowds.IDLE:
+        with made(folder / f"idle-{transport}", nodes=1, **crowds.SETTINGS) as site:
+            rows.append(crowds.measure_idle(site, transport, quick, say))
+    return rows
 
 
 def crowd_resumes(folder: Path, quick: bool) -> list[Row]:
