@@ -10,7 +10,6 @@ they come from several addresses, as several users.
 
 import asyncio
 import json
-import random
 import struct
 import subprocess
 import sys
@@ -28,13 +27,10 @@ sys.path.insert(0, str(TOP))
 import uvloop  # noqa: E402
 
 from appliance.drivers.chat.access import local_access  # noqa: E402
-from appliance.drivers.chat.client import (  # noqa: E402
-    BACKOFF_MAX_S,
-    BACKOFF_MIN_S,
-    DIAL_TIMEOUT_S,
-)
+from appliance.drivers.chat.backoff import Backoff  # noqa: E402
+from appliance.drivers.chat.connection import THROWN_OUT  # noqa: E402
 from appliance.drivers.chat.endpoint import Endpoint  # noqa: E402
-from appliance.drivers.chat.errors import ConnectionLost  # noqa: E402
+from appliance.drivers.chat.errors import ConnectionLost, ThrownOut  # noqa: E402
 from appliance.drivers.chat.webtransport import Connection as WebTransport  # noqa: E402
 from appliance.drivers.chat.webtransport import dial as dial_webtransport  # noqa: E402
 from appliance.drivers.host.process import child_environment  # noqa: E402
@@ -104,7 +100,8 @@ class Member:
         self.crowd, self.number = crowd, number
         self.address = f"127.0.0.{2 + number // CLIENTS_OF_ADDRESS}"
         self.client_id = uuid4()
-        self.next_op = self.epoch = self.at = self.tried = 0
+        self.next_op = self.epoch = self.at = 0
+        self.backoff = Backoff(len(crowd.endpoints))
         self.follows: asyncio.Future[None] | None = None  # done when the room is followed
         self.line: Socket | WebTransport | None = None
 
@@ -115,23 +112,27 @@ class Member:
             endpoint = self.crowd.endpoints[order[self.at % len(order)]]
             try:
                 await self._come_to(endpoint)
-            except (OSError, TimeoutError, ConnectionLost):
+            except (OSError, ConnectionLost) as error:  # TimeoutError among them
                 if self.line is not None:
                     self.line.abort()
                 self.line = None
-                self.at, self.tried = self.at + 1, self.tried + 1
+                self.at += 1
                 self.crowd.tried_again += 1
-                await asyncio.sleep(self._pause_s())
+                if not isinstance(error, ConnectionLost):
+                    kind = ThrownOut if isinstance(error, THROWN_OUT) else ConnectionLost
+                    error = kind(str(error))
+                await asyncio.sleep(self.backoff.pause_s(error))
             else:
-                self.tried = 0
+                self.backoff.on_welcome()
                 return
 
     async def _come_to(self, endpoint: Endpoint) -> None:
         self.follows = asyncio.get_running_loop().create_future()
-        async with asyncio.timeout(DIAL_TIMEOUT_S):
+        timeout_s = self.backoff.timeout_s
+        async with asyncio.timeout(timeout_s):
             if self.crowd.plan.transport == "webtransport":
                 line: Socket | WebTransport = await dial_webtransport(
-                    endpoint, SUBPROTOCOL_BINARY, self.on_frame, DIAL_TIMEOUT_S
+                    endpoint, SUBPROTOCOL_BINARY, self.on_frame, timeout_s
                 )
             else:
                 line = await Socket.dial(endpoint, self.address, self.on_frame)
@@ -139,13 +140,8 @@ class Member:
         line.lost.add_done_callback(lambda _: self.on_lost(line))
         token = self.crowd.tokens[self.number // CLIENTS_OF_ADDRESS]
         line.send(encode_binary(Hello(token=token, client_id=self.client_id)))
-        async with asyncio.timeout(DIAL_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             await self.follows
-
-    def _pause_s(self) -> float:
-        count = len(self.crowd.endpoints)
-        pause = min(BACKOFF_MIN_S * (1 << min(self.tried // count, 5)), BACKOFF_MAX_S)
-        return pause * random.uniform(*((1.0, 1.5) if self.tried % count == 0 else (0.5, 1.0)))
 
     def on_lost(self, line: "Socket | WebTransport") -> None:
         if line is not self.line:
@@ -228,7 +224,7 @@ class Socket(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._ready.done():
-            self._ready.set_exception(ConnectionLost(str(error or "closed")))
+            self._ready.set_exception(ThrownOut(str(error or "closed")))
         if not self.lost.done():
             self.lost.set_result(str(error or "closed"))
 
@@ -336,6 +332,7 @@ class Crowd:
 
 async def _main() -> None:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)  # of uvloop, for each that is thrown out
     crowd = Crowd(Plan(**json.loads(sys.stdin.readline())))
     await crowd.come()
     while True:

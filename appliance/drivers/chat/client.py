@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from appliance.base.limits import SPREAD_MS_MAX
+from appliance.drivers.chat.backoff import Backoff
 from appliance.drivers.chat.carrier import Carrier, Dial
 from appliance.drivers.chat.connection import dial as dial_websocket
 from appliance.drivers.chat.endpoint import Endpoint
@@ -48,14 +49,11 @@ from appliance.formats.client_errors import (
 )
 from appliance.formats.record import KIND_MESSAGE
 
-DIAL_TIMEOUT_S = 3.0
 SILENCE_S = 2.0  # without a frame although one is due: ping
 SILENCE_MAX_S = 6.0  # no answer to that either: another node
 STUCK_S = 5.0  # frames come, but no answer to what was asked: another node
 STALE_PAUSE_S = 5.0  # between two times that a node is left because it is cut off
 DIRECTORY_S = 60.0  # between two looks at the directory, also asked for at each welcome
-BACKOFF_MIN_S, BACKOFF_MAX_S = 0.02, 0.5
-ASKED_PAUSE_S_MAX = 5.0  # that a node which lets nobody in may ask for
 FRAME_ITEMS_MAX = 400  # messages in one binary frame: below 1 MiB whatever their bodies
 RETRY_DEFAULT_MS = 50
 REQUESTS_MAX = 1024  # open requests; one more waits for nothing and is an error of the caller
@@ -125,7 +123,10 @@ class Client:
         self._binary = subprotocol == SUBPROTOCOL_BINARY
         self._dial = dial
         self._patience_s = patience_s
-        self._way = Itinerary(endpoints, first_endpoint, guide)
+        self._way, self._backoff = (
+            Itinerary(endpoints, first_endpoint, guide),
+            Backoff(len(endpoints)),
+        )
         self._connection: Carrier | None = None
         self._hello: asyncio.Future[Welcome] | None = None
         self._lanes: dict[UUID, _Lane] = {}
@@ -329,7 +330,7 @@ class Client:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        tried, reached = 0, loop.time()
+        reached = loop.time()
         turned_away: TurnedAway | None = None  # by the node that answered last
         while True:
             endpoint = self._way.next()
@@ -341,27 +342,18 @@ class Client:
                     unheard = SiteUnreachable(f"no node answers: {error}")
                     self._fail(Refused(turned_away.answer) if turned_away else unheard)
                     return
-                tried += 1
-                await asyncio.sleep(self._pause_s(tried, error))
+                await asyncio.sleep(self._backoff.pause_s(error))
                 continue
             except Refused as error:
                 self._fail(error)
                 return
-            tried, turned_away = 0, None
+            turned_away = None
+            self._backoff.on_welcome()
             await self._watch(connection)
             reached = loop.time()
             self._on_lost()
             await asyncio.sleep(random.uniform(0.0, self._spread_s))
             self._spread_s = 0.0
-
-    def _pause_s(self, tried: int, error: ConnectionLost) -> float:
-        """Before the next node; after a round of all, no less than the last one asked for."""
-        pause = min(BACKOFF_MIN_S * (1 << min(tried // len(self.endpoints), 5)), BACKOFF_MAX_S)
-        asked_ms = (error.answer.retry_after or 0) if isinstance(error, TurnedAway) else 0
-        if tried % len(self.endpoints) == 0:
-            pause = max(pause, min(asked_ms / 1000, ASKED_PAUSE_S_MAX))
-            return pause * random.uniform(1.0, 1.5)  # not all at once
-        return pause * random.uniform(0.5, 1.0)
 
     async def _connect(self, endpoint: Endpoint) -> Carrier:
         """A connection on which the node said welcome. Raises ConnectionLost, Refused."""
@@ -372,12 +364,13 @@ class Client:
             if holder and self._connection is holder[0]:
                 self._on_data(data)
 
-        connection = await self._dial(endpoint, self._subprotocol, on_data, DIAL_TIMEOUT_S)
+        timeout_s = self._backoff.timeout_s
+        connection = await self._dial(endpoint, self._subprotocol, on_data, timeout_s)
         holder.append(connection)
         self._connection, self._hello = connection, loop.create_future()
         self._send(Hello(token=self._token(), client_id=self.client_id, request="hello"))
         waited: list[asyncio.Future] = [self._hello, connection.lost]
-        await asyncio.wait(waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waited, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not self._hello.done():
             self._connection = None
             connection.abort()

@@ -5,6 +5,7 @@ go to `on_data` at once, without a task or a queue in between.
 """
 
 import asyncio
+import ssl
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus
@@ -17,9 +18,11 @@ from websockets.uri import parse_uri
 from appliance.base.limits import CLIENT_FRAME_SIZE_MAX
 from appliance.drivers.chat.carrier import OnData
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.drivers.chat.errors import ConnectionLost, TurnedAway
+from appliance.drivers.chat.errors import ConnectionLost, ThrownOut, TurnedAway
 from appliance.drivers.chat.refusal import refusal_in
 
+# How it shows that the node has ended a connection on which it had said nothing.
+THROWN_OUT = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLEOFError)
 # A message_event or snapshot_chunk of an edge may be larger than what it accepts.
 FRAME_SIZE_MAX = 16 * CLIENT_FRAME_SIZE_MAX
 
@@ -70,7 +73,7 @@ class Connection(asyncio.Protocol):
             f"closed by the node: {close.code} {close.reason}" if close else str(error or "closed")
         )
         if not self._ready.done():
-            self._ready.set_exception(ConnectionLost(f"{self.endpoint.url}: {reason}"))
+            self._ready.set_exception(ThrownOut(f"{self.endpoint.url}: {reason}"))
         if not self.lost.done():
             self.lost.set_result(reason)
 
@@ -183,7 +186,8 @@ async def dial(
         raise ConnectionLost(f"{endpoint.url}: no answer in {timeout_s:g} s") from None
     except OSError as error:  # ssl.SSLError among them
         connection.abort()
-        raise ConnectionLost(f"{endpoint.url}: {error}") from None
+        kind = ThrownOut if isinstance(error, THROWN_OUT) else ConnectionLost
+        raise kind(f"{endpoint.url}: {error}") from None
     except ConnectionLost:
         connection.abort()
         raise

@@ -16,6 +16,10 @@ class ConnectionLost(ApplianceError):
     code = 1111
 
 
+class ThrownOut(ConnectionLost):
+    """A node took the connection and ended it before a word: it has more to serve than it can."""
+
+
 class TurnedAway(ConnectionLost):
     """A node answered, and let nobody in with this hello yet; it may a little later."""
 

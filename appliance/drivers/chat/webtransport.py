@@ -28,9 +28,9 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.library_faults import described
 from appliance.base.limits import MIB
 from appliance.drivers.chat.carrier import OnData
-from appliance.drivers.chat.connection import FRAME_SIZE_MAX
+from appliance.drivers.chat.connection import FRAME_SIZE_MAX, THROWN_OUT
 from appliance.drivers.chat.endpoint import Endpoint
-from appliance.drivers.chat.errors import ConnectionLost, TurnedAway
+from appliance.drivers.chat.errors import ConnectionLost, ThrownOut, TurnedAway
 from appliance.drivers.chat.refusal import refusal_in
 from appliance.drivers.quic.library import FAULTS, BoundedConnection
 from appliance.formats.client.address import PATH
@@ -327,7 +327,8 @@ async def dial(
         raise ConnectionLost(reason) from None
     except OSError as error:  # ssl.SSLError among them
         _give_up(connection)
-        raise ConnectionLost(f"{endpoint.url}: {error}") from None
+        kind = ThrownOut if isinstance(error, THROWN_OUT) else ConnectionLost
+        raise kind(f"{endpoint.url}: {error}") from None
     except ConnectionLost:
         _give_up(connection)
         raise

@@ -4,6 +4,7 @@ decides.
 """
 
 import asyncio
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -40,6 +41,13 @@ class _Caller:
     sock: socket.socket
     deadline: asyncio.TimerHandle
     peeked: int = 0  # bytes of such a header that came so far
+
+
+def _has_left(sock: socket.socket) -> bool:
+    """Whether the client has ended the connection, whatever it had sent before."""
+    ended = select.poll()
+    ended.register(sock, select.POLLRDHUP)
+    return bool(ended.poll(0))
 
 
 class Door:
@@ -212,10 +220,15 @@ class Door:
         self._relief = loop.call_later(RELIEF_SECONDS, self._relieve) if others_wait else None
 
     def _begin(self, visitor: Visitor) -> None:
-        """It is served."""
+        """It is served, unless it has left while it waited: TLS would be begun for nobody."""
+        loop = asyncio.get_running_loop()
+        if self._tls is not None and _has_left(self._callers[visitor].sock):
+            self._entrance.counters["left_waiting"] += 1
+            loop.call_soon(self.dismiss, visitor)  # which lets in the next one
+            return
         caller = self._callers.pop(visitor)
         caller.deadline.cancel()
-        task = asyncio.get_running_loop().create_task(self._greet(visitor, caller.sock))
+        task = loop.create_task(self._greet(visitor, caller.sock))
         self._greetings[visitor] = task
 
     async def _greet(self, visitor: Visitor, sock: socket.socket) -> None:
