@@ -22,7 +22,7 @@ SETTINGS = USUAL
 ACK_TIMES_MAX = 2.0  # of the p50 over WebSocket
 FAN_OUT_TIMES_MIN = 0.5
 ROUNDS, SECONDS = 5, 4.0
-LISTENERS, DELIVERIES, FAN_OUT_ROUNDS = 1_000, 100_000, 3
+LISTENERS, DELIVERIES, FAN_OUT_ROUNDS = 1_000, 1_000_000, 3
 WAYS_HTTP3 = ("events_http3", "websocket_http3")
 ACKS_HTTP3 = Path(__file__).with_name("acks_http3.py")
 
