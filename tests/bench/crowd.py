@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -49,7 +50,7 @@ from appliance.formats.client.subscribing import (  # noqa: E402
 )
 
 CLIENTS_OF_ADDRESS = 1_000  # and of a user
-DIALS_AT_ONCE = 64  # while the crowd comes for the first time
+DIALS_AT_ONCE = 256  # more would wait for this process and not for a node
 WRONG_MAX = 10  # mistakes that are told
 _HANDSHAKE = (
     "GET /v1 HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -72,6 +73,7 @@ class Plan:
     nodes: list[int]  # where all are at first, and the others, in two orders by turns
     transport: str = "websocket"
     body_size: int = 16  # of each message in the room
+    dials: int = DIALS_AT_ONCE  # under way at once
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class State:
     open: int  # clients that follow the room
     opened_at: float  # when the newest of them began to
     opens: int  # so often did one begin
-    tried_again: int
+    failed: dict[str, int]  # tries, by how they failed
     next_op_min: int
     next_op_max: int
     wrong: list[str]
@@ -107,6 +109,10 @@ class Member:
 
     async def come(self) -> None:
         """Until it follows the room, on one node or another."""
+        async with self.crowd.gate:
+            await self._come()
+
+    async def _come(self) -> None:
         while True:
             order = self.crowd.orders[self.number % 2]
             endpoint = self.crowd.endpoints[order[self.at % len(order)]]
@@ -117,7 +123,7 @@ class Member:
                     self.line.abort()
                 self.line = None
                 self.at += 1
-                self.crowd.tried_again += 1
+                self.crowd.failed[type(error).__name__] += 1
                 if not isinstance(error, ConnectionLost):
                     kind = ThrownOut if isinstance(error, THROWN_OUT) else ConnectionLost
                     error = kind(str(error))
@@ -286,21 +292,16 @@ class Crowd:
         self.orders = ([first, *others], [first, *reversed(others)])
         self.tokens = [place.token() for place in places]
         self.event_size = layout_of(MessageEvent).struct().size + plan.body_size
-        self.open = self.opens = self.tried_again = 0
+        self.open = self.opens = 0
+        self.failed, self.gate = Counter[str](), asyncio.Semaphore(plan.dials)
         self.opened_at = time.monotonic()
         self.wrong: list[str] = []
         self._members = [Member(self, number) for number in range(plan.clients)]
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def come(self) -> None:
-        """For the first time: a few at a time."""
-        gate = asyncio.Semaphore(DIALS_AT_ONCE)
-
-        async def one(member: Member) -> None:
-            async with gate:
-                await member.come()
-
-        await asyncio.gather(*map(one, self._members))
+        """For the first time."""
+        await asyncio.gather(*(member.come() for member in self._members))
 
     def dial(self, member: Member) -> None:
         """One has lost its node."""
@@ -323,7 +324,7 @@ class Crowd:
             open=self.open,
             opened_at=self.opened_at,
             opens=self.opens,
-            tried_again=self.tried_again,
+            failed=dict(self.failed),
             next_op_min=min(ops),
             next_op_max=max(ops),
             wrong=self.wrong,

@@ -69,7 +69,7 @@ def measure_idle(site: LocalSite, transport: str, quick: bool, say: Say) -> dict
         "bar": f"at most {most}",
         "at_once_kib": round((at_once - before) / count / 1024, 1),
         "came_s": round(came_s, 1),
-        "tried_again": state.tried_again,
+        "failed": state.failed,
         "cpu_percent": round(cpu_percent, 1),
     }
     say(
@@ -99,12 +99,12 @@ def _resumed_row(count: int, took_s: float, state: Any, said: int, say: Say) -> 
         "unit": "s",
         "held": took_s <= RESUMED_S_MAX,
         "bar": f"at most {RESUMED_S_MAX:.0f}",
-        "tried_again": state.tried_again,
+        "failed": state.failed,
         "messages": said,
     }
     say(
-        f"{row['what']}: {row['value']} s ({row['bar']}); {state.tried_again} tries failed, each "
-        f"of {said} messages came once"
+        f"{row['what']}: {row['value']} s ({row['bar']}); {sum(state.failed.values())} tries "
+        f"failed, each of {said} messages came once"
     )
     return row
 
