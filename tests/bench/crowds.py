@@ -117,6 +117,8 @@ async def _kill(
     async with speaker:
         first = await asyncio.to_thread(running.ask)
         count, said = first.open, 0
+        if first.failed:
+            raise SystemExit(f"bench: some of the clients may be on other nodes: {first}")
         for _ in range(SAID_BEFORE):
             await speaker.send(room, "x" * 16)
             said += 1

@@ -366,6 +366,7 @@ class BoundedConnection(QuicConnection):
 
     def _try_size(self, size: int, now: float) -> list[tuple[bytes, Any]]:
         """A packet of nothing, in a datagram of that size. Its loss says nothing of congestion."""
+        assert self._version is not None
         builder = QuicPacketBuilder(
             host_cid=self.host_cid,
             is_client=self._is_client,
@@ -380,6 +381,7 @@ class BoundedConnection(QuicConnection):
             QuicFrameType.PING, handler=self._on_size_tried, handler_args=(self._path_size, size)
         )
         frame.push_bytes(bytes(builder.remaining_buffer_space))  # frames of padding
+        assert builder._packet is not None
         builder._packet.in_flight = False
         return self._flush_builder(
             builder=builder,
@@ -398,9 +400,9 @@ class BoundedConnection(QuicConnection):
 
     def _set_size(self, size: int) -> None:
         """Of datagrams from now on; what was lost goes again in such ones."""
-        loss = self._loss
+        control: Any = self._loss._cc
         self._max_datagram_size = size
-        loss._pacer._max_datagram_size = loss._cc._max_datagram_size = size
+        self._loss._pacer._max_datagram_size = control._max_datagram_size = size
 
     @property
     def datagram_size(self) -> int:
