@@ -74,6 +74,10 @@ COLLECT_SHARE_MAX = 0.01  # of the time that goes to that
 COLLECT_AGAIN_S = 60.0  # until one that has not grown, but once held less, collects all again
 COLLECT_AGAIN_S_MAX = 960.0  # the same, if that frees nothing, again and again
 COLLECT_SHARE_AGAIN_MAX = 0.001  # of the time that goes to that
+HOLES_QUIET_S = 5.0  # without much taken or freed, until holes in the heap are given back
+SWEEP_BLOCKS_MAX = 40_000  # of small objects beyond the fewest, with which all is collected then
+HOLES_AGAIN_S = 15.0  # until they are looked for again, when there were no more
+HOLES_POOLS_STEP = 64  # a MiB of them at a time, while everything else waits: 2 ms
 
 # --- links ----------------------------------------------------------------------------------------
 

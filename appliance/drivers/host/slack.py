@@ -12,6 +12,9 @@ last reference to them. What is so all the same, a library's or a mistake's, is 
     it has grown by a quarter         ──▶ all
     it holds more than it once did    ──▶ all, a minute later; in vain: after two, four ... sixteen
 
+What is free then in the heap of small objects, and held by few that are not, `holes` gives back,
+a MiB a second once it is quiet; what it took, it returns while the process grows.
+
 Nothing else runs meanwhile, which with ten thousand clients is felt: so no more than a hundredth of
 the time goes to it, and a thousandth where nothing has grown.
 """
@@ -19,6 +22,7 @@ the time goes to it, and a thousandth where nothing has grown.
 import ctypes
 import gc
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +33,13 @@ from appliance.base.limits import (
     COLLECT_GROWTH,
     COLLECT_SHARE_AGAIN_MAX,
     COLLECT_SHARE_MAX,
+    HOLES_AGAIN_S,
+    HOLES_POOLS_STEP,
+    HOLES_QUIET_S,
     MEMORY_SLACK_MAX,
+    SWEEP_BLOCKS_MAX,
 )
+from appliance.drivers.host.holes import Holes
 from appliance.formats.status.edge import Slackness
 
 _STATM = Path("/proc/self/statm")
@@ -77,6 +86,10 @@ class Slack:
         self._again_s, self._wait_s = 0.0, COLLECT_AGAIN_S  # and is, though nothing has grown
         self._pause_s = self._pause_s_max = 0.0
         self._collections = self._given_back = 0
+        self._holes = Holes()
+        self._quiet_s = self._take_s = 0.0  # until when holes are returned, from when on taken
+        self._is_swept = False  # since much changed
+        self._blocks = sys.getallocatedblocks()  # of the heap of small objects, at least
 
     def _free_size(self) -> int:
         """Bytes of the heap that are free, given back or not."""
@@ -96,11 +109,40 @@ class Slack:
             self._trim()
             in_vain = not has_grown and size - self._held <= MEMORY_SLACK_MAX
             self._plan(in_vain)
-            return True
-        if has_changed:
+        elif has_changed:
             gc.collect(1)
             self._trim()
-        return has_changed
+        else:
+            self._mind_holes(now_s)
+            return False
+        self._quiet_s = self._take_s = now_s + HOLES_QUIET_S
+        self._is_swept = False
+        self._mind_holes(now_s)
+        return True
+
+    def _mind_holes(self, now_s: float) -> None:
+        """Take some more of them, or return some. What that changes is no growth."""
+        before = resident_size()
+        if now_s < self._quiet_s:
+            self._holes.release(HOLES_POOLS_STEP)
+        elif now_s >= self._take_s and before - self._least > MEMORY_SLACK_MAX:
+            self._sweep()
+            if not self._holes.take(HOLES_POOLS_STEP):
+                self._take_s = now_s + HOLES_AGAIN_S
+                self._is_swept = False
+        else:
+            return
+        self._held += resident_size() - before
+
+    def _sweep(self) -> None:
+        """Have the interpreter let go of objects that it keeps to use them again: thousands, each
+        in a pool that would be free. It does so when all is collected, which is soon done while
+        there is little."""
+        blocks = sys.getallocatedblocks()
+        self._blocks = min(self._blocks, blocks)
+        if not self._is_swept and blocks - self._blocks < SWEEP_BLOCKS_MAX:
+            gc.collect(2)
+            self._is_swept = True
 
     def _trim(self) -> None:
         self._libc.malloc_trim(0)
@@ -121,11 +163,12 @@ class Slack:
         self._again_s = now_s + max(self._wait_s, self._pause_s / COLLECT_SHARE_AGAIN_MAX)
 
     def told(self) -> Slackness:
-        """For its status: how often memory was given back and all garbage collected, and how long
-        nothing else ran for that, the last time and at most."""
+        """For its status: how often memory was given back and all garbage collected, how long
+        nothing else ran for that, the last time and at most, and bytes of holes in its heap."""
         return Slackness(
             given_back=self._given_back,
             collections=self._collections,
             pause_ms=round(1000 * self._pause_s, 1),
             pause_ms_max=round(1000 * self._pause_s_max, 1),
+            holes=self._holes.size,
         )

@@ -9,13 +9,14 @@ from appliance.formats.status.status import Status
 
 
 class Slackness(Part, frozen=True, kw_only=True):
-    """How often memory was given back and all garbage collected, and how long nothing else ran for
-    that, the last time and at most."""
+    """How often memory was given back and all garbage collected, how long nothing else ran for
+    that, the last time and at most, and bytes of holes in the heap that have no memory."""
 
     given_back: int = 0
     collections: int = 0
     pause_ms: float = 0.0
     pause_ms_max: float = 0.0
+    holes: int = 0
 
 
 class EdgeStatus(Status, frozen=True, kw_only=True):

@@ -97,6 +97,7 @@ print(slack.give_back(), grown - before, resident_size() - before)
 ENDS = (
     OLD
     + """
+many = [object() for _ in range(60_000)]  # for which all is not collected in passing
 held = grow()
 print(slack.give_back(), resident_size() - before)
 del held
