@@ -117,36 +117,39 @@ class Slack:
             return False
         self._quiet_s = self._take_s = now_s + HOLES_QUIET_S
         self._is_swept = False
+        self._given_back += 1
         self._mind_holes(now_s)
         return True
 
     def _mind_holes(self, now_s: float) -> None:
         """Take some more of them, or return some. What that changes is no growth."""
-        before = resident_size()
+        size = resident_size()
         if now_s < self._quiet_s:
             self._holes.release(HOLES_POOLS_STEP)
-        elif now_s >= self._take_s and before - self._least > MEMORY_SLACK_MAX:
-            self._sweep()
-            if not self._holes.take(HOLES_POOLS_STEP):
-                self._take_s = now_s + HOLES_AGAIN_S
-                self._is_swept = False
-        else:
+        elif now_s < self._take_s or size - self._least <= MEMORY_SLACK_MAX:
             return
-        self._held += resident_size() - before
+        elif not self._is_swept:
+            self._sweep()
+            return
+        elif not self._holes.take(HOLES_POOLS_STEP):
+            self._take_s = now_s + HOLES_AGAIN_S
+        self._held += resident_size() - size
 
     def _sweep(self) -> None:
-        """Have the interpreter let go of objects that it keeps to use them again: thousands, each
-        in a pool that would be free. It does so when all is collected, which is soon done while
-        there is little."""
+        """Have the interpreter let go of what it keeps to be quicker: thousands of objects, each in
+        a pool that would be free. Names by which attributes were looked up, even one that is a new
+        string each time; and freed objects to use again, which it drops when all is collected. That
+        is soon done while there is little."""
+        sys._clear_type_cache()
         blocks = sys.getallocatedblocks()
         self._blocks = min(self._blocks, blocks)
-        if not self._is_swept and blocks - self._blocks < SWEEP_BLOCKS_MAX:
+        if blocks - self._blocks < SWEEP_BLOCKS_MAX:
             gc.collect(2)
-            self._is_swept = True
+        self._trim()  # what was freed since was too little to be a change
+        self._is_swept = True
 
     def _trim(self) -> None:
         self._libc.malloc_trim(0)
-        self._given_back += 1
         self._held, self._free = resident_size(), self._free_size()
 
     def _collect(self, now_s: float) -> None:
