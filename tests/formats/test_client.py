@@ -20,6 +20,7 @@ from appliance.formats.author import author_id_of, author_name
 from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.federation import FederationEvent, PlacedMessage
 from appliance.formats.client.fields import STATUSES, id_bytes, id_of
+from appliance.formats.client.finding import MessageFound
 from appliance.formats.client.frame import Frame, Layout, binary_head, encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, StoredMessage
 from appliance.formats.client.objects import (
@@ -67,6 +68,7 @@ u32s = st.integers(0, (1 << 32) - 2)
 authors = st.integers(0, (1 << 64) - 1)
 VALUES = {
     "room_id": ids,
+    "room": texts,
     "client_id": ids,
     "msg_id": ids,
     "parent_id": ids,
@@ -141,6 +143,9 @@ def built(draw: Callable[..., object], of: type) -> Any:
             continue
         if of in (ObjectEvent, ObjectItem, ObjectState) and name in OBJECT_VALUES:
             fields[name] = draw(OBJECT_VALUES[name])
+            continue
+        if of is MessageFound and name in ("said_at", "said_by"):
+            fields[name] = draw(u64s if name == "said_at" else some_texts)
             continue
         if name in ("author_id", "author", "said_at", "said_by"):
             continue

@@ -10,7 +10,6 @@
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,13 +28,13 @@ from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
 from appliance.cores.edge.object_requests import ObjectRequests
 from appliance.cores.edge.objects import ASK, SAY, Objects
 from appliance.cores.edge.publish import Lane, MessageIds
-from appliance.cores.edge.reader import Reader
 from appliance.cores.edge.readers import Readers
 from appliance.cores.edge.replies import Replies
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.dispatch import Requests
+from appliance.cores.edge.requests.finding import Finding
 from appliance.cores.edge.requests.listing import LIST, Listing
 from appliance.cores.edge.requests.reading import Reading
 from appliance.cores.edge.requests.sending import Sending
@@ -140,10 +139,14 @@ class Edge:
             objects=self.objects, access=access, catalogue=self.lookup.catalogue
         )
         self.readers = Readers(
-            partial(Reader, clock=self._clock, charges=charges, access=access, tokens=self._tokens),
+            clock=self._clock,
+            charges=charges,
+            access=access,
+            tokens=self._tokens,
             stale=self.stale,
             shard_count=len(self.lanes),
         )
+        self._finding = Finding(charges=charges, readers=self.readers)
         requests = Requests(
             charges=charges,
             access=access,
@@ -158,6 +161,7 @@ class Edge:
                     stale=self.stale,
                 ),
                 self._listing,
+                self._finding,
                 self._sign_in.directories,
                 ObjectRequests(objects=self.objects, access=access),
                 self.federation,
@@ -366,6 +370,7 @@ class Edge:
         """Turn what was collected into effects; True when there is more to do at once."""
         self._frames.on_beat()
         more = self.fanout.serve()
+        more = self._finding.serve() or more
         self._effects += self.lookup.take_effects()
         self._effects += self._listing.take_effects()
         self._effects += self.objects.take_effects() + self.federation.take_effects()

@@ -30,11 +30,6 @@ class RoomExport:
         """How many records the file has."""
         return self.last_op - self.first_op + 1
 
-    @property
-    def author_id(self) -> int:
-        """Whom it is for."""
-        return self._reader.author_id
-
     def place(self) -> bool:
         """Whether the room is found; the numbers are fixed then. Raises what a client is told of a
         room that it may not read, and FieldInvalid for an op that the room does not have."""

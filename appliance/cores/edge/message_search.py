@@ -82,11 +82,6 @@ class MessageSearch:
         self._is_fast = self._is_early = False  # for the rates; to say that there is none
 
     @property
-    def author_id(self) -> int:
-        """Who asks."""
-        return self._reader.author_id
-
-    @property
     def waits(self) -> bool:
         """Whether the next step is to be taken with the next tick, not at once."""
         return self._is_fast or self._is_early or self._reader.is_held_up

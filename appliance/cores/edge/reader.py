@@ -1,21 +1,25 @@
-"""Who reads without a conversation: a session of no connection, made out of a bearer's token."""
+"""Who reads beside all conversations: a session of no connection, with the claims of a token."""
+
+from collections.abc import Callable
 
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
-from appliance.cores.edge.session import Session
-from appliance.cores.edge.token import Tokens
-from appliance.formats.client_errors import RateLimited, Unavailable
+from appliance.cores.edge.session import ZERO16, Session
+from appliance.cores.edge.token import Claims, Tokens
+from appliance.formats.client_errors import Unavailable
 
 _NO_FRAMES = Encoding(binary=True, framing=bytes)
 
 
 class Reader:
-    """One bearer who reads one thing, step by step; `close` comes at last.
+    """One who reads one thing, step by step; `close` comes at last, once, and calls `on_close`.
 
-    What looks rooms up and counts rates knows readers as sessions; the claims are its own.
+    What looks rooms up and counts rates knows readers as sessions, all of a user as one device, so
+    that what they read takes nothing from what his others may say; the claims are those that
+    `claims` gives, at the beginning and at each `verify`.
     """
 
     def __init__(
@@ -26,29 +30,19 @@ class Reader:
         access: Access,
         tokens: Tokens,
         address: str,
-        token: str,
+        claims: Callable[[], Claims],
+        on_close: Callable[[], None],
     ) -> None:
-        """Raises RateLimited and as `Tokens.verify`."""
         self.clock, self.access = clock, access
         self._charges, self._tokens = charges, tokens
-        wait_ms = charges.admit_address(address)
-        if wait_ms:
-            raise RateLimited("too many requests from this address", wait_ms)
-        self._claims = tokens.verify(token, clock.now_us)
-        wait_ms = charges.admit_user(self.author_id)
-        if wait_ms:
-            raise RateLimited("too many requests of this user", wait_ms)
+        self._newest_claims, self._on_close = claims, on_close
+        self._claims = claims()
         self._session = Session(
             number=0, address=address, encoding=_NO_FRAMES, now_ns=clock.now_ns, dirty=[]
         )
         self._session.claims = self._claims
-        self._session.device = self._session.client_id + self.author_id.to_bytes(8, "little")
+        self._session.device = ZERO16 + self._claims.author_id.to_bytes(8, "little")
         self._session.on_event("welcome")
-
-    @property
-    def author_id(self) -> int:
-        """Who reads."""
-        return self._claims.author_id
 
     @property
     def is_held_up(self) -> bool:
@@ -57,7 +51,11 @@ class Reader:
 
     def verify(self) -> None:
         """Look anew at what the token allows. Raises as `Tokens.verify_still`."""
-        self._tokens.verify_still(self._claims, self.clock.now_us)
+        claims = self._newest_claims()
+        if claims is not self._claims:
+            self._claims = self._session.claims = claims
+            self._session.rights.clear()
+        self._tokens.verify_still(claims, self.clock.now_us)
 
     def room(self, room_id: bytes) -> Room | None:
         """One that may be read; None: it is being looked up. Raises Forbidden, RoomUnknown."""
@@ -84,3 +82,4 @@ class Reader:
         """Nobody waits for what is read."""
         self.access.lookup.leave(self._session)
         self._session.on_event("close")
+        self._on_close()

@@ -14,12 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from appliance.base.errors import InputError
-from appliance.base.limits import MESSAGE_SEARCHES_MAX, MESSAGE_SEARCHES_OF_USER_MAX, TICK_MS
+from appliance.base.limits import TICK_MS
 from appliance.drivers.network.bearer_request import id_in, refused, token_of
 from appliance.drivers.network.entrance import Bearer
 from appliance.drivers.network.proxies import client_of
 from appliance.drivers.network.refusal import MEDIA_TYPE
-from appliance.drivers.network.user_shares import UserShares
 from appliance.formats.client.address import PATH
 from appliance.formats.client.found_message import FoundMessage
 from appliance.formats.client_errors import Unavailable
@@ -27,10 +26,6 @@ from appliance.formats.client_errors import Unavailable
 
 class Search(Protocol):
     """A search for one user; `step` raises InputError."""
-
-    @property
-    def author_id(self) -> int:
-        """For whom."""
 
     @property
     def waits(self) -> bool:
@@ -52,11 +47,6 @@ class FoundMessages:
 
     def __init__(self, open_search: Open) -> None:
         self._open = open_search
-        self._shares = UserShares(
-            "searches are under way",
-            user_max=MESSAGE_SEARCHES_OF_USER_MAX,
-            all_max=MESSAGE_SEARCHES_MAX,
-        )
         self.all = [Route(f"{PATH}/messages/{{msg_id}}", self._get, methods=["GET"])]
 
     async def _get(self, request: Request) -> Response:
@@ -70,11 +60,7 @@ class FoundMessages:
         token, msg_id = token_of(request), id_in(request, "msg_id")
         search = self._open(client_of(request), token, msg_id)
         try:
-            self._shares.enter(search.author_id)
-            try:
-                return await _searched_by(request, search)
-            finally:
-                self._shares.leave(search.author_id)
+            return await _searched_by(request, search)
         finally:
             search.close()
 

@@ -17,13 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from appliance.base.errors import InputError
-from appliance.base.limits import EXPORTS_MAX, EXPORTS_OF_USER_MAX, HTTP_MS_MAX, TICK_MS
+from appliance.base.limits import HTTP_MS_MAX, TICK_MS
 from appliance.base.signature import CONTEXT_SNAPSHOT, SigningKey
 from appliance.drivers.network.bearer_request import id_in, refused, token_of
 from appliance.drivers.network.entrance import Bearer
 from appliance.drivers.network.http_requests import Streamed
 from appliance.drivers.network.proxies import client_of
-from appliance.drivers.network.user_shares import UserShares
 from appliance.formats import snapshot
 from appliance.formats.client.address import PATH
 from appliance.formats.client_errors import FieldInvalid
@@ -40,10 +39,6 @@ class RoomRecords(Protocol):
     room_id: bytes
     first_op: int
     last_op: int
-
-    @property
-    def author_id(self) -> int:
-        """Whom they are for."""
 
     @property
     def record_count(self) -> int:
@@ -86,20 +81,12 @@ class RoomFiles:
 
     def __init__(self, open_room: Open, key: SigningKey) -> None:
         self._open, self._key = open_room, key
-        self._shares = UserShares(
-            "files of rooms are being made", user_max=EXPORTS_OF_USER_MAX, all_max=EXPORTS_MAX
-        )
         self.all = [Route(f"{PATH}/rooms/{{room_id}}/snapshot", self._get, methods=["GET"])]
 
     async def _get(self, request: Request) -> Response:
         try:
             records = self._asked(request)
         except InputError as error:
-            return refused(error)
-        try:
-            self._shares.enter(records.author_id)
-        except InputError as error:
-            records.close()
             return refused(error)
         is_streaming = False
         try:
@@ -111,11 +98,7 @@ class RoomFiles:
             return refused(error)
         finally:
             if not is_streaming:
-                self._leave(records)
-
-    def _leave(self, records: RoomRecords) -> None:
-        self._shares.leave(records.author_id)
-        records.close()
+                records.close()
 
     def _asked(self, request: Request) -> RoomRecords:
         token, room_id = token_of(request), id_in(request, "room_id")
@@ -152,7 +135,7 @@ class RoomFiles:
         def on_over() -> None:
             if bearer is not None:
                 bearer.leave()
-            self._leave(records)
+            records.close()
 
         file.on_over = on_over
         return file

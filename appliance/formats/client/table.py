@@ -4,6 +4,7 @@ from appliance.formats.client import (
     connection,
     directory,
     federation,
+    finding,
     history,
     objects,
     rooms,
@@ -34,6 +35,7 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     objects.ObjectRequest,
     federation.FederationRequest,
     directory.DirectoryRequest,
+    finding.FindMessage,
 )
 # without a code: binary says the same in another way
 FRAMES_CLIENT_JSON: tuple[type[Frame], ...] = (sending.SendMessages,)
@@ -55,6 +57,7 @@ FRAMES_EDGE: tuple[type[Frame], ...] = (
     objects.ObjectState,
     federation.FederationEvent,
     directory.DirectoryAnswer,
+    finding.MessageFound,
 )
 _CODES = [frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE]
 assert len(set(_CODES)) == len(_CODES)  # a code means one thing for ever

@@ -2,9 +2,17 @@
 
 import pytest
 
+from appliance.base.errors import InputError
+from appliance.base.limits import EXPORTS_MAX, EXPORTS_OF_USER_MAX
 from appliance.cores.edge.export import RoomExport
 from appliance.formats.client.fields import id_bytes
-from appliance.formats.client_errors import FieldInvalid, Forbidden, RoomUnknown, TokenExpired
+from appliance.formats.client_errors import (
+    Busy,
+    FieldInvalid,
+    Forbidden,
+    RoomUnknown,
+    TokenExpired,
+)
 from appliance.formats.record import SEQ
 from appliance.formats.room_name import room_id_of
 from tests.cores.edge.test_history import written
@@ -12,12 +20,16 @@ from tests.cores.edge.world import World, token
 
 
 def placed(world: World, export: RoomExport) -> RoomExport:
-    for _ in range(100):
-        if export.place():
-            return export
-        world.tick(1)
-        world.process()
-    raise AssertionError("the room is not found")
+    try:
+        for _ in range(100):
+            if export.place():
+                return export
+            world.tick(1)
+            world.process()
+        raise AssertionError("the room is not found")
+    except InputError:
+        export.close()
+        raise
 
 
 def ops(world: World, export: RoomExport) -> list[int]:
@@ -61,6 +73,24 @@ def test_only_who_may_read_the_room_reads_it() -> None:
             placed(world, export)
     with pytest.raises(RoomUnknown):
         placed(world, world.edge.readers.export("10.0.0.1", token(), room_id_of("nowhere"), None))
+
+
+def test_a_user_has_so_many_files_under_way_and_so_have_all() -> None:
+    world, _, rooms = written([0] * 3)
+    exports: list[RoomExport] = []
+
+    def begin(user: str) -> None:
+        bearer = token(user)
+        exports.append(world.edge.readers.export("10.0.0.1", bearer, id_bytes(rooms[0]), None))
+
+    for number in range(EXPORTS_MAX):
+        begin(f"user-{number // EXPORTS_OF_USER_MAX}")
+    with pytest.raises(Busy, match=f"^{EXPORTS_MAX} files of rooms are being made$"):
+        begin("somebody-else")
+    with pytest.raises(Busy, match="for this user"):
+        begin("user-0")
+    exports.pop(0).close()
+    begin("user-0")
 
 
 def test_a_reading_ends_with_its_token() -> None:

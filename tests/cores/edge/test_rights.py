@@ -17,6 +17,7 @@ from appliance.formats.client.connection import Ping, Pong
 from appliance.formats.client.directory import DirectoryAnswer, DirectoryRequest
 from appliance.formats.client.federation import FederationEvent, FederationRequest
 from appliance.formats.client.fields import id_of
+from appliance.formats.client.finding import FindMessage, MessageFound
 from appliance.formats.client.frame import Frame
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomsPage
@@ -30,6 +31,7 @@ from appliance.formats.client.subscribing import (
     UnsubscribeRoom,
 )
 from appliance.formats.client.table import FRAMES_CLIENT, FRAMES_EDGE
+from appliance.formats.record import MSG_ID
 from appliance.formats.room_name import room_id_of
 from tests.cores.edge.objects_world import ObjectsWorld
 from tests.cores.edge.world import KEY, World, device, errors, token
@@ -70,6 +72,7 @@ class Cell(NamedTuple):
     rights: dict[str, Any]
     session: Session
     seq: int  # of its next message
+    msg_id: UUID  # of a message in the room
 
 
 class Row(NamedTuple):
@@ -100,6 +103,7 @@ ROWS = (
         MessageAck,
         "message",
     ),
+    Row("r", FindMessage, lambda cell: FindMessage(msg_id=cell.msg_id), MessageFound),
     Row("m", CreateRoom, lambda cell: CreateRoom(name=cell.room), RoomAnswer),
     Row(
         "m",
@@ -198,7 +202,8 @@ class Rooms(ObjectsWorld):
             self.send(session, RefreshToken(token=token(name, rights=rights)))
         self.settle()
         self.take(session)
-        return Cell(room, IDS[room], name, rights, session, seq)
+        msg_id = id_of(self.ops(IDS[room])[-1][MSG_ID : MSG_ID + 16])
+        return Cell(room, IDS[room], name, rights, session, seq, msg_id)
 
     def use(self, session: Session) -> None:
         """Everything the session could have remembered of both rooms, it has."""

@@ -11,6 +11,7 @@ kept. What is wrong with a frame is raised as an InputError, and answered in one
     sending     send_message, create_room
     reading     subscribe_room, unsubscribe_room, snapshot_request
     listing     list_rooms
+    finding     find_message
     dispatch    the table of all of them
 
 The frames of objects are a family of their own, in `objects` beside this package. A new family is a
