@@ -1,4 +1,4 @@
-"""`tigerchat room`: create a room, list those there are."""
+"""`tigerchat room`: create a room, list those there are, close one and open it again."""
 
 import asyncio
 from uuid import UUID
@@ -8,15 +8,16 @@ import click
 from appliance.base.errors import ConfigurationError
 from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
+from appliance.drivers.chat.at_room import at_room
 from appliance.drivers.chat.client import Client
 from appliance.drivers.terminal.options import SiteWords, site_options
-from appliance.formats.client.rooms import RoomAnswer, RoomItem
+from appliance.formats.client.rooms import RoomAnswer, RoomItem, RoomState
 from appliance.formats.room_name import room_name_fault
 
 
 @click.group("room")
 def command() -> None:
-    """List rooms, create one."""
+    """List rooms, create one, close one and open it again."""
 
 
 @command.command("create")
@@ -41,16 +42,72 @@ def list_(
     as_json: bool,
     site: SiteWords,
 ) -> None:
-    """List the rooms that may be read by their names: id, messages, name."""
+    """List the rooms that may be read by their names: id, messages, whether it is closed, name."""
     access = access_of(**site._asdict())
-    rooms = sorted(asyncio.run(_list(access)), key=lambda room: room.name)
+    found, closed = asyncio.run(_list(access))
+    rooms = sorted(found, key=lambda room: room.name)
     if not as_json and rooms:
-        click.echo(f"{'room_id':<36}  {'messages':>9}  name")
+        click.echo(f"{'room_id':<36}  {'messages':>9}  {'state':<6}  name")
     for room in rooms:
+        is_closed = room.room_id in closed
         if as_json:
-            click.echo(json_line(_plain(room)))
+            click.echo(json_line(_plain(room) | {"closed": is_closed}))
         else:
-            click.echo(f"{room.room_id}  {room.message_count:>9}  {safe(room.name)}")
+            state = "closed" if is_closed else "open"
+            click.echo(f"{room.room_id}  {room.message_count:>9}  {state:<6}  {safe(room.name)}")
+
+
+@command.command("close")
+@click.argument("name")
+@site_options
+def close(name: str, site: SiteWords) -> None:
+    """Close the room NAME: it takes no messages until it is opened again.
+
+    What is under way when it closes is refused by name, `room_closed`; what was said stays and can
+    be read. Whoever closes a room needs the right to moderate it. Of a room that is shared with
+    other sites this site takes nothing more then, from its own people nor from theirs.
+    """
+    _set_closed(name, site, closed=True)
+
+
+@command.command("reopen")
+@click.argument("name")
+@site_options
+def reopen(name: str, site: SiteWords) -> None:
+    """Open the room NAME again."""
+    _set_closed(name, site, closed=False)
+
+
+@command.command("rights")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@site_options
+def rights(name: str, as_json: bool, site: SiteWords) -> None:
+    """Show what --user, or who has the token, may do in the room NAME.
+
+    That is what both the token and the room's own rules allow.
+    """
+
+    async def ask(client: Client, room_id: UUID) -> RoomState:
+        return await client.room_state(room_id)
+
+    state = asyncio.run(at_room(access_of(**site._asdict()), name, ask))
+    may = {"read": state.may_read, "send": state.may_send, "import": state.may_import}
+    may["moderate"] = state.may_moderate
+    if as_json:
+        told = {"room_id": str(state.room_id), "name": state.name, "closed": state.closed, **may}
+        click.echo(json_line(told))
+        return
+    words = " ".join(word for word, is_allowed in may.items() if is_allowed) or "nothing"
+    click.echo(f"{safe(state.name)}  {'closed' if state.closed else 'open'}  {words}")
+
+
+def _set_closed(name: str, site: SiteWords, *, closed: bool) -> None:
+    async def ask(client: Client, room_id: UUID) -> RoomState:
+        return await client.close_room(room_id, closed=closed)
+
+    state = asyncio.run(at_room(access_of(**site._asdict()), name, ask))
+    click.echo(f"{state.room_id}  {safe(state.name)}  {'closed' if state.closed else 'open'}")
 
 
 def _plain(room: RoomItem) -> dict[str, str | int | UUID]:
@@ -62,6 +119,6 @@ async def _create(access: Access, name: str) -> RoomAnswer:
         return await client.create_room(name)
 
 
-async def _list(access: Access) -> list[RoomItem]:
+async def _list(access: Access) -> tuple[list[RoomItem], set[UUID]]:
     async with Client(access.endpoints, access.token) as client:
-        return await client.rooms()
+        return await client.rooms(), client.closed

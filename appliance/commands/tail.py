@@ -19,7 +19,12 @@ from appliance.drivers.chat.room_objects import Change, RoomObjects
 from appliance.drivers.chat.subscription import Subscription
 from appliance.drivers.chat.transports import Transport, transport_named
 from appliance.drivers.chat.unknown_room import named
-from appliance.drivers.terminal.lines import change_line, imported_author, message_line
+from appliance.drivers.terminal.lines import (
+    change_line,
+    imported_author,
+    message_line,
+    policy_words,
+)
 from appliance.drivers.terminal.options import (
     SiteWords,
     farm_key_option,
@@ -30,7 +35,12 @@ from appliance.formats.client.federation import PlacedMessage
 from appliance.formats.client.history import StoredMessage
 from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.formats.client.subscribing import MessageEvent
-from appliance.formats.record import KIND_FEDERATED, KIND_MESSAGE, KIND_ROOM_CREATE
+from appliance.formats.record import (
+    KIND_FEDERATED,
+    KIND_MESSAGE,
+    KIND_ROOM_CREATE,
+    KIND_ROOM_POLICY,
+)
 from appliance.formats.room_name import room_id_of, room_name_valid
 from appliance.roles.operator.guide import guide_of
 
@@ -152,14 +162,17 @@ def _show(message: Message, place: PlacedMessage | None) -> None:
                 reply=message.parent_id is not None,
             )
         )
-    elif message.kind == KIND_ROOM_CREATE:
+    elif message.kind in (KIND_ROOM_CREATE, KIND_ROOM_POLICY):
+        done = f"created the room {safe(message.body)}"
+        if message.kind == KIND_ROOM_POLICY:
+            done = policy_words(ord(message.body[:1] or "\0"))
         click.echo(
             message_line(
                 op=message.op,
                 timestamp_us=message.timestamp,
                 author=message.author,
                 reply=False,
-                body=f"[created the room {safe(message.body)}]",
+                body=f"[{done}]",
             )
         )
 

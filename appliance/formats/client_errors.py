@@ -163,6 +163,12 @@ class StorageFull(InputError):
     retry_after_ms = 60_000
 
 
+class RoomClosed(InputError):
+    """The room is closed: it takes no messages until a moderator opens it again."""
+
+    code = 2029
+
+
 class SubscriptionsTooMany(InputError):
     """The connection follows `limits.subscriptions_max` rooms already."""
 
@@ -326,6 +332,7 @@ CLIENT_ERRORS = (
     SequenceGap,
     LimitReached,
     StorageFull,
+    RoomClosed,
     SubscriptionsTooMany,
     SubscriptionUnknown,
     SubscriptionTooSlow,

@@ -157,9 +157,40 @@ def test_rooms_are_listed_by_name_under_a_heading(chat: Chat, room: str) -> None
     for name in ("b of a list", "a of a list"):
         chat("room", "create", name)
     lines = chat("room", "list").splitlines()
-    assert lines[0].split() == ["room_id", "messages", "name"]
-    names = [line[49:] for line in lines[1:]]
+    assert lines[0].split() == ["room_id", "messages", "state", "name"]
+    names = [line[57:] for line in lines[1:]]
     assert names == sorted(names) and {"a of a list", "b of a list"} <= set(names)
+
+
+def test_a_room_is_closed_and_opened_again(
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, chat: Chat, room: str
+) -> None:
+    """By who moderates it; all that ask are told, and who is refused is told by name."""
+
+    def stands(name: str) -> bool:
+        rows = map(json.loads, chat("room", "list", "--json").splitlines())
+        return {row["name"]: row["closed"] for row in rows}[name]
+
+    chat("send", room, "before")
+    assert chat("room", "rights", room).split("  ")[1:] == ["open", "read send moderate\n"]
+    assert chat("room", "close", room, "--user", "alice").endswith(f"{room}  closed\n")
+    refused = tigerchat("send", room, "while it is closed", "--local", serving.folder)
+    assert "room_closed (2029)" in sentence(refused, 1)
+    assert stands(room)
+    assert chat("room", "rights", room).split("  ")[1:] == ["closed", "read moderate\n"]
+    chat("room", "close", room)  # twice is as once
+    assert chat("room", "reopen", room).endswith(f"{room}  open\n")
+    chat("send", room, "after")
+    assert not stands(room)
+    assert [row["body"] for row in shown(chat, room, 2, "--last", "9")] == ["before", "after"]
+    lines = chat("tail", room, "--no-follow").splitlines()
+    done = [line.split("  ")[-1] for line in lines if "[" in line]
+    closed, opened = "[closed the room]", "[set the room to open]"
+    assert [said.split(": ")[1] for said in done[1:]] == [closed, closed, opened]
+    assert done[1].startswith("alice: ")
+    json.loads(chat("room", "rights", room, "--json"))
+    wrong = tigerchat("room", "close", "no such room", "--local", serving.folder)
+    assert "room_unknown (2021): there is no room 'no such room'" in sentence(wrong, 1)
 
 
 def test_nothing_to_send_is_a_mistake(

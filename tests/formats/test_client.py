@@ -121,7 +121,8 @@ VALUES = {
     "lamport": u64s,
     "message_id": st.binary(min_size=32, max_size=32).map(bytes.hex),
     **dict.fromkeys(("part", "parts"), u32s),
-    **dict.fromkeys(("gap", "late"), st.booleans()),
+    **dict.fromkeys(("gap", "late", "closed"), st.booleans()),
+    **dict.fromkeys(("may_read", "may_send", "may_import", "may_moderate"), st.booleans()),
     **dict.fromkeys(("site", "sites", "acknowledged"), some_texts),
     **dict.fromkeys(("text", "about", "picture", "emoji"), some_texts),
 }

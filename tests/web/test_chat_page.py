@@ -79,6 +79,33 @@ def test_two_windows_chat_with_each_other(window: Windows) -> None:
         assert each.page.locator(".day").count() == 1
 
 
+def test_a_closed_room_takes_no_text_and_says_so_until_it_is_opened(window: Windows) -> None:
+    alice, bob = window("alice", node=0), window("bob", node=1)
+    room = room_name("closing")
+    alice.create(room)
+    bob.open(room)
+    bob.write("in time")
+    alice.wait_text("in time")
+    alice.page.get_by_role("button", name="About this room").click()
+    alice.page.get_by_role("button", name="Close this room").click()
+    for each in (alice, bob):
+        note = each.page.locator(".composer.closed")
+        expect(note).to_contain_text("This room is closed: it takes no messages.")
+        expect(each.page.locator("#message")).to_have_count(0)
+        expect(each.page.locator(".event").last).to_contain_text("alice closed the room")
+        expect(each.page.locator(f'[data-room="{room}"] .closed-mark')).to_have_text("closed")
+        expect(each.page.locator(".title .room-closed")).to_have_text("closed")
+    bob.page.reload()  # who comes later is told too
+    bob.wait_live()
+    expect(bob.page.locator(".composer.closed")).to_be_visible()
+    bob.page.get_by_role("button", name="Open it again").click()
+    for each, text in ((alice, "again"), (bob, "and again")):
+        expect(each.page.locator("#message")).to_be_visible()
+        each.write(text)
+        bob.wait_text(text)
+    expect(alice.page.locator(".closed-mark")).to_have_count(0)
+
+
 def test_messages_of_one_author_stand_in_one_block(window: Windows) -> None:
     alice = window("alice")
     alice.create(room_name("block"))

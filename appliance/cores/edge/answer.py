@@ -25,6 +25,7 @@ from appliance.formats.client_errors import (
     Forbidden,
     LimitReached,
     MsgIdTaken,
+    RoomClosed,
     RoomUnknown,
     SequenceGap,
     StorageFull,
@@ -59,6 +60,9 @@ _ERRORS = {
         "a message of another user, or of another room, has this msg_id: make a new one"
     ),
 }
+
+
+_CLOSED = RoomClosed("the room is closed: it takes no messages until a moderator opens it again")
 
 
 def error_of(code: int, seq: int) -> InputError:
@@ -141,7 +145,10 @@ class Answers:
             )
 
     def error(self, i: int, now_us: int) -> InputError:
-        """The error that answers record `i`, which was refused."""
+        """The error that answers record `i`, a message that was refused. Policies forbid nothing
+        but messages to rooms that are closed; what else is forbidden reaches no log."""
+        if self.codes[i] == replies.FORBIDDEN:
+            return _CLOSED
         if self.codes[i] == replies.DUPLICATE_EXPIRED:
             return expired(made_us_of(self._sent(i, MSG_ID, 16)), now_us)
         return error_of(self.codes[i], self.seq(i))

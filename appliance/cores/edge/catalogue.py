@@ -26,6 +26,7 @@ class Room:
         "followers",
         "policy",
         "policy_seq",
+        "policy_trail",
         "is_shared",
     )
 
@@ -33,6 +34,8 @@ class Room:
         self.room_id, self.shard, self.name = room_id, shard, name
         self.uuid: UUID = id_of(room_id)
         self.policy = self.policy_seq = 0  # event.POLICY_* of its last policy; where in the log
+        # where its newest policies lie, as they came one after the other
+        self.policy_trail: tuple[int, ...] = ()
         self.is_shared = False  # with other sites, by that policy
         self.head = 0  # op of the newest record that can be read here
         self.loaded = False

@@ -3,7 +3,7 @@
 (REQUEST, shard, lane, body, count)        answered by on_reply; or on_evicted, then on_ready
 (LOOK_UP, shard, [room ids])               answered by on_rooms
 (LIST, shard, first row, rows)             answered by on_list, in order
-(MEND, shard, [segments])                  the replica of this node is to mend them
+(MEND, shard, [segments])                  its replica is to mend them
 (CLOSE, session, error)                    after its output was written
 (ASK, number, request)                     of the objects, answered by objects.on_answer
 (SAY, said)                                to other edges, heard by their on_live
@@ -33,6 +33,7 @@ from appliance.cores.edge.replies import Replies
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
+from appliance.cores.edge.requests.closing import Closing
 from appliance.cores.edge.requests.dispatch import Requests
 from appliance.cores.edge.requests.finding import Finding
 from appliance.cores.edge.requests.listing import LIST, Listing
@@ -41,7 +42,7 @@ from appliance.cores.edge.requests.sending import Sending
 from appliance.cores.edge.requests.sign_in import SignIn
 from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.shard_room import Listener, ShardRoom
+from appliance.cores.edge.shard_room import ShardRoom
 from appliance.cores.edge.subscription import Fanout
 from appliance.cores.edge.token import Claims, Tokens
 from appliance.formats.checkpoint import ROOM_ROW
@@ -50,12 +51,6 @@ from appliance.formats.geometry import Geometry
 
 REQUEST, MEND = "request", "mend"
 __all__ = ["ASK", "CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "SAY", "Edge"]
-
-
-def _shard_room(*listeners: Listener | None) -> ShardRoom | None:
-    """None: nobody reads it."""
-    there = [listener for listener in listeners if listener is not None]
-    return ShardRoom(*there) if there else None
 
 
 class Edge:
@@ -88,7 +83,7 @@ class Edge:
             for shard in range(shard_count)
         }
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
-        self.lookup.shard_room = _shard_room(revocations, joining)
+        self.lookup.shard_room = ShardRoom.read_by(revocations, joining)
         self.fanout = Fanout(self.logs, epoch)
         self._effects: list[tuple] = []
         self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read
@@ -122,18 +117,18 @@ class Edge:
         self._connections.on_left = self.objects.on_left
         if revocations is not None:
             revocations.on_news = self.on_keys
-        self.sessions, self._frames = self._connections.sessions, self._new_frames(epoch)
+        closing = Closing(charges=charges, access=access, ids=self._ids)
+        self.sessions, self._frames = self._connections.sessions, self._new_frames(epoch, closing)
         self._replies = Replies(
             clock=clock,
             charges=charges,
-            lookup=self.lookup,
-            logs=self.logs,
-            lanes=self.lanes,
+            access=access,
             connections=self._connections,
             frames=self._frames,
+            closing=closing,
         )
 
-    def _new_frames(self, epoch: int) -> Frames:
+    def _new_frames(self, epoch: int, closing: Closing) -> Frames:
         charges, access = self._charges, self._access
         self.federation = Federation(
             objects=self.objects, access=access, catalogue=self.lookup.catalogue
@@ -159,8 +154,10 @@ class Edge:
                     access=access,
                     fanout=self.fanout,
                     stale=self.stale,
+                    closing=closing,
                 ),
                 self._listing,
+                closing,
                 self._finding,
                 self._sign_in.directories,
                 ObjectRequests(objects=self.objects, access=access),
@@ -279,6 +276,7 @@ class Edge:
         self._lose(shard)
         self.logs.pop(shard, None)
         self._listing.fail_lists(shard)
+        self._replies.closing.on_detached(shard)
 
     def _lose(self, shard: int) -> None:
         for room in self.lookup.lose(shard):
@@ -292,7 +290,6 @@ class Edge:
             if log is not None and log.open(log_seq):
                 self.logs[shard] = self._opening.pop(shard)
         elif log_seq > log.log_seq:
-            rooms = self.lookup.catalogue.rooms
             fresh = self.lookup.advance(shard, log_seq)
             if fresh is None:  # the ring moved on without us: begin anew
                 self._charges.count("ring_lost")
@@ -301,9 +298,12 @@ class Edge:
                 self.on_committed(shard, log_seq)
                 return
             for room_id, records in fresh.items():
-                note_policy(rooms[room_id], records)
-                if rooms[room_id].loaded:
-                    self.fanout.on_committed(rooms[room_id], records)
+                room = self.lookup.catalogue.rooms[room_id]
+                is_new = note_policy(room, records)
+                if room.loaded:
+                    self.fanout.on_committed(room, records)
+                if is_new:
+                    self._replies.closing.tell(room, self.sessions.values())
         self._replies.on_committed(shard)
         self._run_early()
 
@@ -384,7 +384,7 @@ class Edge:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether there is more to do at once, now that output was taken."""
+        """Whether there is more to do, now that output was taken."""
         return self._frames.is_unfinished
 
     def take_effects(self) -> list[tuple]:

@@ -33,6 +33,7 @@ from appliance.formats.revocation import SHARD as TOLD_IN
 from appliance.formats.room_name import room_id_of
 
 _ASK_ROW_NS = 100_000_000  # between two times that the place of the shard's room is asked for
+_TRAIL_MAX = 8  # policies of a room of which it is known which one came before
 LOOK_UP = "look_up"  # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
 
 
@@ -40,10 +41,13 @@ def room_policy(room: Room, bits: int, log_seq: int, *, is_shared: bool) -> None
     """The room's policy as of a record; an older one changes nothing."""
     if log_seq > room.policy_seq:
         room.policy, room.policy_seq, room.is_shared = bits, log_seq, is_shared
+        room.policy_trail = (*room.policy_trail[1 - _TRAIL_MAX :], log_seq)
 
 
-def note_policy(room: Room, records: list[memoryview]) -> None:
-    """These records of the room are committed: one may be its policy."""
+def note_policy(room: Room, records: list[memoryview]) -> bool:
+    """These records of the room are committed: one may be its policy. Whether it is another one
+    now."""
+    before = room.policy_seq
     for record in records:
         if record[FLAGS] == KIND_ROOM_POLICY:
             size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
@@ -51,6 +55,7 @@ def note_policy(room: Room, records: list[memoryview]) -> None:
             if policy is not None:
                 log_seq = int.from_bytes(record[LOG_SEQ : LOG_SEQ + 8], "little")
                 room_policy(room, policy.bits, log_seq, is_shared=policy.sharing is not None)
+    return room.policy_seq != before
 
 
 class Lookup:
@@ -193,6 +198,8 @@ class Lookup:
         room.head, room.loaded = head, True
         policy = row["policy"].view(POLICY)
         is_shared = bool(row["sites"].any())
+        if int(policy["log_seq"]) > room.policy_seq:
+            room.policy_trail = ()  # others may have come between
         room_policy(room, int(policy["bits"]), int(policy["log_seq"]), is_shared=is_shared)
         return True
 

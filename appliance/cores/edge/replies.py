@@ -5,12 +5,10 @@ from typing import Any
 from appliance.cores.edge.answer import Answers, ack_of, error_of
 from appliance.cores.edge.connections import Connections
 from appliance.cores.edge.frames import Frames
-from appliance.cores.edge.log import ShardLog
-from appliance.cores.edge.lookup import Lookup
-from appliance.cores.edge.publish import Lane
-from appliance.cores.edge.requests.access import Probe
+from appliance.cores.edge.requests.access import Access, Probe
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
+from appliance.cores.edge.requests.closing import Closing, PolicyChange
 from appliance.cores.edge.requests.sending import Creation
 from appliance.cores.edge.session import Session
 from appliance.formats import session as replies
@@ -27,15 +25,15 @@ class Replies:
         *,
         clock: Clock,
         charges: Charges,
-        lookup: Lookup,
-        logs: dict[int, ShardLog],
-        lanes: dict[int, list[Lane]],
+        access: Access,
         connections: Connections,
         frames: Frames,
+        closing: Closing,
     ) -> None:
         self._clock = clock
-        self._charges, self._lookup, self._logs, self._lanes = charges, lookup, logs, lanes
-        self._connections, self._frames = connections, frames
+        self._charges, self._lookup = charges, access.lookup
+        self._logs, self._lanes = access.logs, access.lanes
+        self._connections, self._frames, self.closing = connections, frames, closing
         # duplicates whose first record this node does not have yet: shard -> where, who, what
         self._late_acks: dict[int, list[tuple[int, Session, dict[str, Any]]]] = {}
 
@@ -47,10 +45,13 @@ class Replies:
             if type(owner) is Probe:
                 self._on_probed(owner, answers.codes[first])
                 continue
-            session = owner.session if type(owner) is Creation else owner
+            session = owner.session if type(owner) in (Creation, PolicyChange) else owner
             session.seen[shard] = max(answers.newest, session.seen.get(shard, 0))
             if type(owner) is Creation:
                 self._on_created(owner, shard, answers.codes[first], answers.seq(first))
+            elif type(owner) is PolicyChange:
+                code, seq = answers.codes[first], answers.seq(first)
+                self.closing.on_reply(owner, code, seq, answers.log_seq(first))
             else:
                 self._on_sent(owner, shard, answers, first, count)
         self._charges.count("records_answered", batch.count)
@@ -121,6 +122,7 @@ class Replies:
 
     def on_committed(self, shard: int) -> None:
         """The replica of this node has more: what waited for that may be answered."""
+        self.closing.on_committed(shard)
         late = self._late_acks.pop(shard, [])
         for log_seq, session, named in late:
             self._ack_again_or_drop(shard, log_seq, session, named)

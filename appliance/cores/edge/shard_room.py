@@ -41,6 +41,12 @@ class ShardRoom:
         self._listeners = listeners
         self._next_op = 0  # to be read next, going back; 0: the room was not found yet
 
+    @classmethod
+    def read_by(cls, *listeners: Listener | None) -> "ShardRoom | None":
+        """For those that are there; None: nobody reads it."""
+        there = [listener for listener in listeners if listener is not None]
+        return cls(*there) if there else None
+
     def learn(self, records: Sequence[bytes | memoryview]) -> None:
         """Committed records of the room."""
         acts = [(said_us(record), _body(record)) for record in records if _is_act(record)]

@@ -34,7 +34,16 @@ from appliance.formats.client.objects import (
 )
 from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
 from appliance.formats.client.records import unfolded
-from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomItem, RoomsPage
+from appliance.formats.client.rooms import (
+    CloseRoom,
+    CreateRoom,
+    ListRooms,
+    RoomAnswer,
+    RoomItem,
+    RoomsPage,
+    RoomState,
+    RoomStateRequest,
+)
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
@@ -115,6 +124,7 @@ class Client:
         self.welcome: Welcome | None = None
         self.connects = 0  # welcomes so far
         self.origins = Origins()
+        self.closed: set[UUID] = set()  # rooms that are said to be, of those listed or followed
         self.stale_since: int | None = None  # us: since when the node may lack what was committed
         self._spread_s = 0.0  # over which those come whom the node sends to another one
         self._left_stale = -STALE_PAUSE_S  # loop time at which a node was left for that
@@ -170,8 +180,17 @@ class Client:
         """The room of that name, made if there was none."""
         return await self._ask(CreateRoom(name=name, request=self._label()), RoomAnswer)
 
+    async def close_room(self, room_id: UUID, *, closed: bool) -> RoomState:
+        """Have the room closed, or open, whichever it was; told when the log has it."""
+        wish = CloseRoom(room_id=room_id, closed=closed, request=self._label())
+        return await self._ask(wish, RoomState)
+
+    async def room_state(self, room_id: UUID) -> RoomState:
+        """Whether the room is closed, and what may be done there."""
+        return await self._ask(RoomStateRequest(room_id=room_id, request=self._label()), RoomState)
+
     async def rooms(self) -> list[RoomItem]:
-        """All rooms the token may read."""
+        """All rooms the token may read; `closed` has those of them that are closed, then."""
         found: list[RoomItem] = []
         after: int | None = None
         while True:
@@ -529,6 +548,8 @@ class Client:
             self.origins.learn(frame)
         elif isinstance(frame, ObjectState | ObjectEvent):
             self._on_objects(frame)
+        elif isinstance(frame, RoomState) and frame.request is None:
+            (self.closed.add if frame.closed else self.closed.discard)(frame.room_id)
         else:
             if isinstance(frame, Subscribed) and frame.room_id in self._subscriptions:
                 self._subscriptions[frame.room_id].on_subscribed(frame)

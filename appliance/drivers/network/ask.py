@@ -84,8 +84,9 @@ class Questions:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def ask(self, command: int, body: bytes) -> bytes:
-        """What is answered. ConnectionError: nothing that is an answer."""
+    def ask(self, command: int, body: bytes, answered_by: int = 0) -> bytes:
+        """What is answered, by a frame of the question's command or of `answered_by`.
+        ConnectionError: nothing that is an answer."""
         if self._number:
             self._deadline = time.monotonic() + self._timeout_s
         self._number += 1
@@ -94,7 +95,7 @@ class Questions:
         )
         self._socket.sendall(self._signer.frame(header, body))
         while True:
-            answer, said = self._receive(command, self._deadline)
+            answer, said = self._receive(answered_by or command, self._deadline)
             if number_of(answer) == self._number:
                 return said
             if command == LOCAL_STATUS and number_of(answer) == UNASKED:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from appliance.base.printable import one_line, safe
 from appliance.formats.client.objects import ObjectEvent
+from appliance.formats.event import POLICY_CLOSED, POLICY_SHARED
 
 
 def moment(timestamp_us: int) -> str:
@@ -23,6 +24,12 @@ def message_line(*, op: int, timestamp_us: int, author: str, body: str, reply: b
     lines = [f"{op:>6}  {moment(timestamp_us)}  {safe(author)}: {mark}{first}"]
     lines += [f"{'':>6}  {line}" for line in others]
     return "\n".join(lines)
+
+
+def policy_words(bits: int) -> str:
+    """What a moderator, or an operator, has done by a policy with these bits."""
+    words = "closed the room" if bits & POLICY_CLOSED else "set the room to open"
+    return f"{words}, shared with other sites" if bits & POLICY_SHARED else words
 
 
 def change_line(event: ObjectEvent, op: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Rooms: made, and listed."""
+"""Rooms: made, listed, closed and opened again."""
 
 from typing import ClassVar
 
@@ -26,6 +26,34 @@ class ListRooms(Frame, tag="list_rooms", kw_only=True):
     code: ClassVar[int] = 0x2B
     after: U64 | None = None
     limit: PageSize = 100
+    request: Label | None = None
+
+
+class CloseRoom(Frame, tag="close_room", kw_only=True):
+    code: ClassVar[int] = 0x36
+    room_id: Id
+    closed: Flag = True
+    request: Label | None = None
+
+
+class RoomStateRequest(Frame, tag="room_state_request", kw_only=True):
+    code: ClassVar[int] = 0x37
+    room_id: Id
+    request: Label | None = None
+
+
+class RoomState(Frame, tag="room_state", kw_only=True):
+    """Whether a room is closed, and what this connection may do there now: what both its token and
+    the room's policy allow."""
+
+    code: ClassVar[int] = 0x3B
+    room_id: Id
+    closed: Flag
+    may_read: Flag
+    may_send: Flag
+    may_import: Flag
+    may_moderate: Flag
+    name: Text
     request: Label | None = None
 
 

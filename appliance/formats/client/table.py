@@ -36,6 +36,8 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     federation.FederationRequest,
     directory.DirectoryRequest,
     finding.FindMessage,
+    rooms.CloseRoom,
+    rooms.RoomStateRequest,
 )
 # without a code: binary says the same in another way
 FRAMES_CLIENT_JSON: tuple[type[Frame], ...] = (sending.SendMessages,)
@@ -58,6 +60,7 @@ FRAMES_EDGE: tuple[type[Frame], ...] = (
     federation.FederationEvent,
     directory.DirectoryAnswer,
     finding.MessageFound,
+    rooms.RoomState,
 )
 _CODES = [frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE]
 assert len(set(_CODES)) == len(_CODES)  # a code means one thing for ever

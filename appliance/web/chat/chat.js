@@ -39,6 +39,7 @@ export class Chat {
     this.onChange = onChange;
     this.rooms = new Map(); // room_id -> room, as made by `known`
     this.openId = null;
+    this.toldClosed = new Set(); // room_ids, since the list of rooms was asked for
     this.listed = false; // the rooms were told at least once
     this.welcome = null;
     this.notice = "";
@@ -169,6 +170,7 @@ export class Chat {
         welcome: this.onWelcome,
         message_ack: this.onAck,
         message_event: this.onEvent,
+        room_state: this.onRoomState,
         object_state: (state) => this.shared.onState(state),
         object_event: (event) => this.shared.onEvent(event),
         federation_event: (event) => this.wantedPlaces.onEvent(event),
@@ -181,6 +183,23 @@ export class Chat {
 
   onWelcome(frame) {
     this.welcome = frame;
+  }
+
+  // Whether a room is closed: told when that changes, behind `subscribed`, and before a list of
+  // rooms of those in it that are.
+  onRoomState(frame) {
+    this.toldClosed[frame.closed ? "add" : "delete"](frame.room_id);
+    const room = this.rooms.get(frame.room_id);
+    if (room) room.closed = frame.closed;
+  }
+
+  // Have the room closed, or open again; what becomes of it is told to all who follow it.
+  closeRoom(room, closed) {
+    this.ask({ type: "close_room", room_id: room.id, closed }, (frame) => {
+      if (frame.type === "room_state") this.onRoomState(frame);
+      else if (frame !== LOST) this.notice = frame.detail || frame.name;
+      this.onChange();
+    });
   }
 
   // --- rooms -------------------------------------------------------------------------------------
@@ -198,6 +217,7 @@ export class Chat {
         shared: new RoomObjects(),
         places: new Places(),
         mayModerate: mayModerate(this.token, name),
+        closed: false,
         newFrom: 0,
         typed: "",
         answering: null,
@@ -234,12 +254,15 @@ export class Chat {
 
   listRooms(after = undefined, count = 0) {
     clearTimeout(this.listTimer);
+    this.toldClosed.clear();
     this.ask(
       { type: "list_rooms", limit: ROOMS_PAGE, ...(after === undefined ? {} : { after }) },
       (frame) => {
         if (frame.type !== "rooms") return;
         for (const { room_id: roomId, name, message_count: newest } of frame.rooms) {
-          this.catchUp(this.known(roomId, name), newest);
+          const room = this.known(roomId, name);
+          room.closed = this.toldClosed.has(roomId);
+          this.catchUp(room, newest);
         }
         this.welcomeNewcomer();
         this.listed = true;
@@ -305,7 +328,7 @@ export class Chat {
         if (frame !== LOST) room.error = frame.detail || frame.name;
         return;
       }
-      Object.assign(room, { error: "", epoch: frame.epoch });
+      Object.assign(room, { error: "", epoch: frame.epoch, closed: false });
       if (!resuming || frame.status !== "recovered") {
         Object.assign(room, { loaded: false, loading: null });
         room.timeline.reset(frame.next_op - 1);

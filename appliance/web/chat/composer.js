@@ -17,7 +17,23 @@ function hintOf(text, refused) {
   return "";
 }
 
+// Where nothing can be written. What was typed before is kept for when the room opens again.
+function Closed({ chat, room }) {
+  return html`<div class="composer closed"><p role="status">This room is closed: it takes no
+    messages.</p>${
+      room.mayModerate &&
+      html`<button type="button" onClick=${() => chat.closeRoom(room, false)}>Open it again
+      </button>`
+    }</div>`;
+}
+
 export function Composer({ chat, room }) {
+  return room.closed
+    ? html`<${Closed} chat=${chat} room=${room} />`
+    : html`<${Writing} chat=${chat} room=${room} />`;
+}
+
+function Writing({ chat, room }) {
   const field = useRef(null);
   const [, redraw] = useState(0);
   const [refused, refuse] = useState(false);

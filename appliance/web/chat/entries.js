@@ -13,10 +13,23 @@ import { day, sameBlock, sameDay } from "./wording.js";
 
 const EVENTS = {
   [KIND_ROOM_CREATE]: "created the room",
-  [KIND_ROOM_POLICY]: "changed the rules of the room",
 };
 
 const SAID = [KIND_MESSAGE, KIND_FEDERATED, KIND_IMPORTED]; // what people wrote
+
+// What a policy says, by its bits: the first of the eight bytes that are its body.
+function policyWords(body) {
+  const bits = body.charCodeAt(0);
+  return `${bits & 1 ? "closed the room" : "set the room to open"}${
+    bits & 2 ? ", shared with other sites" : ""
+  }`;
+}
+
+function eventWords({ kind, body }) {
+  if (SAID.includes(kind)) return "";
+  if (kind === KIND_ROOM_POLICY) return policyWords(body);
+  return EVENTS[kind] ?? "left a record of another kind";
+}
 
 // A text: one record, or one and those that continue it. Several may be unacknowledged; the text is
 // if one is.
@@ -130,9 +143,7 @@ function textsOf(records, items, own, places) {
       continue;
     }
     const text = textOf(record);
-    text.event = SAID.includes(record.kind)
-      ? ""
-      : (EVENTS[record.kind] ?? "left a record of another kind");
+    text.event = eventWords(record);
     text.parent = record.parent_id ? (byMessage.get(record.parent_id) ?? "earlier") : null;
     growing.set(writer, text);
     name(record.msg_id, text);

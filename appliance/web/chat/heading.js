@@ -122,6 +122,7 @@ export function Heading({ room, shared, onShow }) {
   return html`<div class="heading"><div class="name">
       <h2>${room.name}</h2>
       <span class="size">${plural(room.timeline.newest, "message", "messages")}</span>
+      ${room.closed && html`<span class="size room-closed">closed</span>`}
       ${
         room.places.shared &&
         html`<span class="size shared-with">shared with ${room.places.sites.join(", ")}</span>`

@@ -53,6 +53,7 @@ function RoomLine({ chat, room, onOpen }) {
       data-room=${room.name}
       data-unread=${unread} onClick=${() => onOpen(room.id)}>
     <span class="name">${room.name}</span>
+    ${room.closed && html`<span class="closed-mark">closed</span>`}
     ${
       unread > 0 &&
       !current &&

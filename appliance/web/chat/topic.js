@@ -61,14 +61,23 @@ export function Topic({ room, shared }) {
     <span>${topic || "Set a topic"}</span><${Icon} name="edit" /></button>`;
 }
 
-export function About({ room }) {
+export function About({ room, shared }) {
   const { topic, description } = room.shared;
-  if (!topic && !description) {
-    return html`<p class="none">Nothing is said about this room${
-      room.mayModerate ? " yet: set a topic below its name." : "."
-    }</p>`;
-  }
   return html`<div class="about-room">
     ${topic && html`<p class="about-topic"><${Links} text=${topic} /></p>`}
-    ${description && html`<p class="description"><${Links} text=${description} /></p>`}</div>`;
+    ${description && html`<p class="description"><${Links} text=${description} /></p>`}
+    ${
+      !topic &&
+      !description &&
+      html`<p class="none">Nothing is said about this room${
+        room.mayModerate ? " yet: set a topic below its name." : "."
+      }</p>`
+    }
+    ${
+      room.mayModerate &&
+      !room.closed &&
+      html`<p class="closing"><button type="button"
+      onClick=${() => shared.chat.closeRoom(room, true)}>Close this room</button>
+      It takes no messages then, until a moderator opens it again.</p>`
+    }</div>`;
 }

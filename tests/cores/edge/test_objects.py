@@ -127,7 +127,7 @@ def test_rights_are_those_of_the_token_and_of_the_last_policy() -> None:
     room = world.edge.lookup.catalogue.rooms[room_id_of(ROOM)]
     room.policy = POLICY_CLOSED
     for frame in (topic, pin, reaction, typing):
-        assert world.ask(bob, frame).name == "forbidden"
+        assert world.ask(bob, frame).name == "room_closed"
     assert type(world.ask(bob, marker)) is frames.ObjectAck
 
 

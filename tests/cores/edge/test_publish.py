@@ -259,7 +259,7 @@ def test_every_refusal_of_the_shard_has_its_error() -> None:
     for code, name in (
         (replies.DUPLICATE_EXPIRED, "duplicate_expired"),
         (replies.ROOM_UNKNOWN, "room_unknown"),
-        (replies.FORBIDDEN, "forbidden"),
+        (replies.FORBIDDEN, "room_closed"),
         (replies.LIMIT, "limit_reached"),
         (replies.STORAGE_FULL, "storage_full"),
         (replies.MSG_ID_TAKEN, "msg_id_taken"),

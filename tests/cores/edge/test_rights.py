@@ -20,7 +20,15 @@ from appliance.formats.client.fields import id_of
 from appliance.formats.client.finding import FindMessage, MessageFound
 from appliance.formats.client.frame import Frame
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
-from appliance.formats.client.rooms import CreateRoom, ListRooms, RoomAnswer, RoomsPage
+from appliance.formats.client.rooms import (
+    CloseRoom,
+    CreateRoom,
+    ListRooms,
+    RoomAnswer,
+    RoomsPage,
+    RoomState,
+    RoomStateRequest,
+)
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, RefreshToken, Welcome
 from appliance.formats.client.subscribing import (
@@ -104,6 +112,14 @@ ROWS = (
         "message",
     ),
     Row("r", FindMessage, lambda cell: FindMessage(msg_id=cell.msg_id), MessageFound),
+    Row("r", RoomStateRequest, lambda cell: RoomStateRequest(room_id=cell.room_id), RoomState),
+    Row(
+        "m",
+        CloseRoom,
+        lambda cell: CloseRoom(room_id=cell.room_id, closed=False),
+        RoomState,
+        "message",
+    ),
     Row("m", CreateRoom, lambda cell: CreateRoom(name=cell.room), RoomAnswer),
     Row(
         "m",

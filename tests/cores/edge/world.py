@@ -5,6 +5,7 @@ writes them into a ring and seals segments. Requests wait in `requests` until `p
 commits reach the edge when `publish` is called: so a test can put anything between any two steps.
 """
 
+import struct
 from typing import Any
 from uuid import UUID
 
@@ -33,8 +34,17 @@ from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent
+from appliance.formats.event import POLICY_CLOSED, POLICY_SHARED, decode_policy
 from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE, SMALL
-from appliance.formats.record import KIND_ROOM_CREATE, RECORD, RECORD_STRUCT, record_hash
+from appliance.formats.record import (
+    KIND_IMPORTED,
+    KIND_MESSAGE,
+    KIND_ROOM_CREATE,
+    KIND_ROOM_POLICY,
+    RECORD,
+    RECORD_STRUCT,
+    record_hash,
+)
 from appliance.formats.room_name import room_id_of
 
 START_US = 1_800_000_000_000_000
@@ -126,6 +136,9 @@ class Shard:
             return _result(code=replies.DUPLICATE, log_seq=window[client_seq - 1])
         if client_seq > len(window) + 1:
             return _result(code=replies.SEQUENCE_GAP, seq=len(window) + 1)
+        if room is not None and kind in (KIND_MESSAGE, KIND_IMPORTED):
+            if room.get("bits", 0) & POLICY_CLOSED:
+                return _result(code=replies.FORBIDDEN)
         if room is None:
             room = self.rooms[room_id] = {
                 "count": 0,
@@ -158,6 +171,10 @@ class Shard:
             _,
         ) = fields
         log_seq = len(self.log) + 1
+        if flags == KIND_ROOM_POLICY:
+            policy = decode_policy(body[:size])
+            assert policy is not None
+            room |= {"policy": log_seq, "bits": policy.bits}
         timestamp = START_US + len(self.log) * self.step_us
         record = RECORD_STRUCT.pack(
             room_id,
@@ -236,7 +253,9 @@ class Shard:
         row = np.zeros(1, ROOM_ROW)
         row["room_id"], row["message_count"] = np.void(room_id), room["count"]
         row["sealed_segment"] = room["sealed"]
-        row["policy"] = np.void((room["created"].to_bytes(8, "little") * 2).ljust(32, b"\0"))
+        policy = room.get("policy", room["created"]), room["created"], room.get("bits", 0)
+        row["policy"] = np.void(struct.pack("<QQQ", *policy))
+        row["sites"][0, 0] = bool(room.get("bits", 0) & POLICY_SHARED)
         return row.tobytes()
 
 

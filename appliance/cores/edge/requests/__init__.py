@@ -12,6 +12,7 @@ kept. What is wrong with a frame is raised as an InputError, and answered in one
     reading     subscribe_room, unsubscribe_room, snapshot_request
     listing     list_rooms
     finding     find_message
+    closing     close_room, room_state_request
     dispatch    the table of all of them
 
 The frames of objects are a family of their own, in `objects` beside this package. A new family is a

@@ -10,12 +10,19 @@ from appliance.cores.edge.publish import Lane, MessageIds, log_session_for, pack
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Awaited, Session
-from appliance.cores.edge.token import READ
-from appliance.formats.client_errors import Forbidden, RoomUnknown, Unavailable
+from appliance.cores.edge.token import IMPORT, READ, SEND
+from appliance.formats.client_errors import Forbidden, RoomClosed, RoomUnknown, Unavailable
 from appliance.formats.event import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID
 
 _MS_NS = 1_000_000
+_OF_OPEN_ROOMS = SEND | IMPORT  # what nobody may do in a closed one
+
+
+def allowed_by(policy: int, bits: int) -> int:
+    """Bits of what may be done in a room of this policy by who has `bits` there by a token: both
+    must allow it. A message is judged by the policy once more, where it is committed."""
+    return bits & ~_OF_OPEN_ROOMS if policy & POLICY_CLOSED else bits
 
 
 class Probe(NamedTuple):
@@ -104,7 +111,7 @@ class Access:
         if not self.rights(session, room) & right:
             raise Forbidden("the token does not allow this in this room")
         if right != READ and room.policy & POLICY_CLOSED:
-            raise Forbidden("the room is closed")
+            raise RoomClosed("the room is closed")
         return room
 
     def caught_up(self, session: Session, shard: int) -> bool:

@@ -1,4 +1,5 @@
-"""Lists of rooms: a page is rows of the table of this node's replica, asked for in order."""
+"""Lists of rooms: a page is rows of the table of this node's replica, asked for in order. Those of
+it that are closed are told before it, each by a frame: a list's items have no room for it."""
 
 from typing import Any
 
@@ -6,12 +7,15 @@ from appliance.base.errors import InputError
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
+from appliance.cores.edge.requests.closing import room_state
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import READ
+from appliance.formats.checkpoint import POLICY
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.rooms import ListRooms, RoomItem, RoomsPage
 from appliance.formats.client_errors import FieldInvalid, Unavailable
+from appliance.formats.event import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID
 
 LIST = "list"  # effect: (LIST, shard, first row, rows), answered by `Edge.on_list`
@@ -86,6 +90,10 @@ class Listing:
                 continue
             name = self._access.lookup.name_of(log, room_id, row)
             if session.claims.rights_in(name) & READ:
+                policy = int(row["policy"].view(POLICY)["bits"])
+                if policy & POLICY_CLOSED:
+                    bits = session.claims.rights_in(name)
+                    session.send(room_state(id_of(room_id), name, policy, bits))
                 items.append(
                     RoomItem(
                         room_id=id_of(room_id),

@@ -7,6 +7,7 @@ from appliance.cores.edge import history
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
+from appliance.cores.edge.requests.closing import Closing
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
@@ -19,16 +20,24 @@ from appliance.formats.client.subscribing import (
     UnsubscribeRoom,
 )
 from appliance.formats.client_errors import SubscriptionsTooMany, SubscriptionUnknown
+from appliance.formats.event import POLICY_CLOSED
 
 
 class Reading:
     """Gives what is committed and readable on this node. `stale` is written by the edge."""
 
     def __init__(
-        self, *, epoch: int, charges: Charges, access: Access, fanout: Fanout, stale: dict[int, int]
+        self,
+        *,
+        epoch: int,
+        charges: Charges,
+        access: Access,
+        fanout: Fanout,
+        stale: dict[int, int],
+        closing: Closing,
     ) -> None:
         self._epoch, self._charges, self._access = epoch, charges, access
-        self._fanout, self._stale = fanout, stale
+        self._fanout, self._stale, self._closing = fanout, stale, closing
         self.handlers: dict[type, Handler] = {
             SubscribeRoom: self._subscribe,
             UnsubscribeRoom: self._unsubscribe,
@@ -52,6 +61,8 @@ class Reading:
                 request=frame.request,
             )
         )
+        if room.policy & POLICY_CLOSED:  # who hears nothing behind `subscribed` knows it open
+            session.send(self._closing.state_of(session, room))
         self._fanout.add(session, room, next_op)
         return True
 
