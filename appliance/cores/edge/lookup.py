@@ -58,6 +58,16 @@ def note_policy(room: Room, records: list[memoryview]) -> bool:
     return room.policy_seq != before
 
 
+class NameDropped(Unavailable):
+    """The record that named a room was dropped, and this edge has not heard the name since it
+    began: whoever creates the room again, which changes nothing, tells it."""
+
+    @property
+    def name(self) -> str:
+        """To a client it is unavailable, as anything else that this node cannot read now."""
+        return Unavailable(str(self)).name
+
+
 class Lookup:
     """What is known of rooms, what was asked, and who waits."""
 
@@ -204,14 +214,16 @@ class Lookup:
         return True
 
     def name_of(self, log: ShardLog, room_id: bytes, row: np.void) -> str:
-        """The room's name, out of the record that created it; raises Unavailable."""
+        """The room's name, out of the record that created it; raises Unavailable, NameDropped."""
         room = self.catalogue.rooms.get(room_id)
         if room is not None:
             return room.name
         created = int(row["policy"].view(POLICY)["created_log_seq"])
-        record = log.record(created) if 1 <= created <= log.log_seq else None
-        if record is None:
+        if not 1 <= created <= log.log_seq:
             raise Unavailable("the room's name cannot be read at the moment")
+        record = log.record(created)
+        if record is None:
+            raise NameDropped("the record that named the room was dropped")
         size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
         name = record[BODY : BODY + size].decode(errors="replace")
         if room_id_of(name) != room_id:

@@ -31,6 +31,7 @@ from appliance.formats.client_errors import CLIENT_ERRORS, NodeFull
 from appliance.formats.record import SHARD_ROOM_ID
 from appliance.formats.room_name import room_id_of
 from tests.cores.edge import errors_told
+from tests.cores.edge.test_history import ROOMS, written
 from tests.cores.edge.world import ENCODINGS, START_US, World, acks, device, errors, events, token
 
 NOW_S = START_US // 1_000_000
@@ -330,6 +331,24 @@ def test_creating_a_room_twice_names_the_same_room() -> None:
     ]
     assert {frame.room_id for frame in frames} == {id_of(room_id_of("general"))}
     assert len(world.shard.log) == 1
+
+
+def test_a_room_whose_name_was_dropped_keeps_no_other_from_being_listed() -> None:
+    """Retention has dropped the record that created it, and the edge began anew since."""
+    world, session, rooms = written([0] * 320)
+    world.edge.lookup.catalogue.rooms.clear()
+    late = world.room(session, "late")
+    world.shard.files.oldest = 1
+    world.edge.lookup.catalogue.rooms.clear()
+    world.send(session, ListRooms())
+    (frame,) = world.take(session)
+    assert [item.room_id for item in frame.rooms] == [late]
+    world.send(session, CreateRoom(name=ROOMS[0]))  # by who knows its name: it is there
+    world.settle()
+    world.take(session)
+    world.send(session, ListRooms())
+    (frame,) = world.take(session)
+    assert {item.room_id for item in frame.rooms} == {late, rooms[0]}
 
 
 def test_rooms_are_listed_in_pages_with_names_and_counts() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.base.errors import InputError
 from appliance.cores.edge.log import ShardLog
+from appliance.cores.edge.lookup import NameDropped
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.closing import room_state
@@ -88,7 +89,10 @@ class Listing:
             room_id = row["room_id"].tobytes()
             if not any(room_id) or room_id == SHARD_ROOM_ID:
                 continue
-            name = self._access.lookup.name_of(log, room_id, row)
+            try:
+                name = self._access.lookup.name_of(log, room_id, row)
+            except NameDropped:
+                continue  # nobody can tell who may read it: the others are listed all the same
             if session.claims.rights_in(name) & READ:
                 policy = int(row["policy"].view(POLICY)["bits"])
                 if policy & POLICY_CLOSED:
