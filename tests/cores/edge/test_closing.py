@@ -152,7 +152,9 @@ def test_who_follows_the_room_hears_of_it_and_who_comes_later_too(binary: bool) 
     assert type(subscribed) is Subscribed
     assert (state.closed, state.may_moderate) == (True, True)
     close(world, anna, room, closed=False)
-    assert [frame.closed for frame in world.take(bob) if type(frame) is RoomState] == [False]
+    for session, may_moderate in ((bob, False), (late, True)):  # each what he may do there
+        (state,) = [frame for frame in world.take(session) if type(frame) is RoomState]
+        assert (state.closed, state.may_send, state.may_moderate) == (False, True, may_moderate)
     world.send(anna, SubscribeRoom(room_id=room))
     assert [type(frame) for frame in world.take(anna)] == [Subscribed]
 

@@ -17,6 +17,7 @@ from appliance.base import limits
 from appliance.base.errors import InputError
 from appliance.cores.edge.answer import error_of
 from appliance.cores.edge.catalogue import Room
+from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.publish import MessageIds, pack
 from appliance.cores.edge.requests.access import Access, allowed_by
 from appliance.cores.edge.requests.charges import Charges
@@ -64,10 +65,16 @@ class Closing:
         return room_state(room.uuid, room.name, room.policy, bits, request)
 
     def tell(self, room: Room, sessions: Iterable[Session]) -> None:
-        """The room has another policy: those of the sessions that follow it hear how it stands."""
+        """The room has another policy: those of the sessions that follow it hear how it stands, all
+        who may do the same by the same bytes."""
+        shared: dict[tuple[Encoding, int], bytes] = {}
         for session in sessions:
             if room.room_id in session.subscriptions:
-                session.send(self.state_of(session, room))
+                encoding, bits = session.encoding, self._access.rights(session, room)
+                if (encoding, bits) not in shared:
+                    payload = encoding.encode(self.state_of(session, room))
+                    shared[encoding, bits] = encoding.framing(payload)
+                session.put(shared[encoding, bits])
 
     # --- asked
 
