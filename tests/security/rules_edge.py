@@ -224,8 +224,8 @@ RULES = (
         rule="who has said nothing makes room for the newest of them",
         where="appliance/drivers/network/entrance.py",
         test=(
-            "tests/drivers/network/test_client_port.py::test_sockets_that_say"
-            "_nothing_displace_each_other_and_nobody_else"
+            "tests/drivers/network/test_client_port_entrance.py"
+            "::test_sockets_that_say_nothing_displace_each_other_and_nobody_else"
         ),
         old="        if self._silent.count >= STRANGERS_SILENT_MAX:",
         new="        if False:",
@@ -246,8 +246,8 @@ RULES = (
         rule="pages of this site may connect",
         where="appliance/drivers/network/websocket.py",
         test=(
-            "tests/drivers/network/test_client_port.py::test_handshakes_and_p"
-            "ages_for_others_are_refused_and_counted"
+            "tests/drivers/network/test_client_port_entrance.py"
+            "::test_handshakes_and_pages_for_others_are_refused_and_counted"
         ),
         old=("            or not hosts.may_connect(origin[0] if origin else None, host[0])\n"),
         new="",

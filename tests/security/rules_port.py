@@ -4,10 +4,12 @@ from tests.security.rules_edge import Rule
 
 NETWORK = "appliance/drivers/network/"
 TESTS = "tests/drivers/network/test_client_port.py::"
+COMING = "tests/drivers/network/test_client_port_entrance.py::"
+LOG = "tests/drivers/network/test_client_port_log.py::"
 ENTRANCE = "tests/drivers/network/test_entrance.py::"
 FULL = "tests/drivers/network/test_full_node.py::"
 PROXIES = "tests/drivers/network/test_proxies.py::"
-OTHERS = TESTS + "test_handshakes_and_pages_for_others_are_refused_and_counted"
+OTHERS = COMING + "test_handshakes_and_pages_for_others_are_refused_and_counted"
 
 GONE = (
     "tests/drivers/network/quic/test_gone.py::"
@@ -40,7 +42,7 @@ RULES = (
         threat="one address takes all connections",
         rule="an address has so many, counted until they are lost",
         where=NETWORK + "entrance.py",
-        test=TESTS + "test_of_an_address_no_more_than_so_many_come_in_of_whatever_kind",
+        test=COMING + "test_of_an_address_no_more_than_so_many_come_in_of_whatever_kind",
         old="        elif self._per_address[address] >= self._per_address_max:",
         new="        elif False:",
     ),
@@ -187,7 +189,7 @@ RULES = (
         threat="handshakes of TLS that never end",
         rule="a handshake has its time",
         where=NETWORK + "accepting.py",
-        test=TESTS + "test_sockets_that_never_end_tls_are_few_and_leave_nothing",
+        test=COMING + "test_sockets_that_never_end_tls_are_few_and_leave_nothing",
         old="ms_max = HELLO_MS_MAX if visitor.refusal is None else",
         new="ms_max = 3_600_000 if visitor.refusal is None else",
     ),
@@ -293,7 +295,7 @@ RULES = (
         threat="a stranger fills the log",
         rule="lines that strangers cause are seldom",
         where=NETWORK + "pages.py",
-        test=TESTS + "test_what_strangers_cause_is_logged_seldom",
+        test=LOG + "test_what_strangers_cause_is_logged_seldom",
         old="        if record.created < self._next_s:",
         new="        if False:",
     ),
@@ -405,8 +407,7 @@ RULES = (
         threat="clients that lead the library of QUIC astray fill the log",
         rule="lines that strangers cause are seldom",
         where=NETWORK + "pages.py",
-        test="tests/drivers/network/test_client_port.py"
-        "::test_each_line_that_strangers_can_cause_is_logged_seldom",
+        test=LOG + "test_each_line_that_strangers_can_cause_is_logged_seldom",
         old='    "tigerchat.quic": ("the library of QUIC failed",),\n',
         new="",
     ),

@@ -21,10 +21,7 @@ from appliance.drivers.chat.errors import Refused
 from appliance.drivers.host.descriptors import clients_max, files_max
 from appliance.drivers.network import accepting, websocket
 from tests.drivers.chat.small_site import SmallSite
-from tests.drivers.network.quic.port_site import echo, open_port
-from tests.drivers.network.quic.quic_client import dial
-from tests.drivers.network.site import make_node
-from tests.drivers.network.test_client_port import (
+from tests.drivers.network.client_port import (
     GET,
     Client,
     Port,
@@ -34,6 +31,9 @@ from tests.drivers.network.test_client_port import (
     trusting,
     until,
 )
+from tests.drivers.network.quic.port_site import echo, open_port
+from tests.drivers.network.quic.quic_client import dial
+from tests.drivers.network.site import make_node
 from tests.drivers.network.test_proxies import KNOWN, PROXY
 from tests.patience import within
 

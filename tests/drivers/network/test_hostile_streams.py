@@ -31,8 +31,7 @@ from appliance.drivers.network.tls import server_context
 from appliance.drivers.network.websocket import WebSocketServer
 from appliance.formats.envelope import SENDER_CLIENT
 from appliance.formats.local import LOCAL_OBJECTS, LOCAL_STATUS, question
-from tests.drivers.network.site import Recorder, make_node
-from tests.drivers.network.test_client_port import (
+from tests.drivers.network.client_port import (
     HELLO,
     MASK,
     PING,
@@ -42,6 +41,7 @@ from tests.drivers.network.test_client_port import (
     server_tls,
     trusting,
 )
+from tests.drivers.network.site import Recorder, make_node
 from tests.drivers.network.test_local import Heard
 from tests.drivers.network.test_stream import End
 from tests.patience import HUNG_S, within

@@ -9,7 +9,7 @@ import pytest
 from appliance.drivers.network import accepting
 from appliance.drivers.network.proxies import Proxies
 from appliance.formats.client_errors import FieldInvalid
-from tests.drivers.network.test_client_port import (
+from tests.drivers.network.client_port import (
     Client,
     Port,
     handshake,

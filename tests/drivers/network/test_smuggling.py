@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from tests.drivers.network.client_port import Port, run
 from tests.drivers.network.smuggling_cases import CASES, Smuggling
-from tests.drivers.network.test_client_port import Port, run
 
 PARTS = 10_000
 
