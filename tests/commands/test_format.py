@@ -18,13 +18,13 @@ import pytest
 
 from appliance.__main__ import main
 from appliance.base.limits import SEGMENTS_MAX_DEFAULT
-from appliance.commands import format as format_verb
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.node_folder import NodeFolder, open_node
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats.geometry import PRODUCTION
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import SITE_FILE, encode_site, load_site
+from appliance.node import format_site
 from appliance.roles.operator import volumes
 from tests import forked
 from tests.commands.conftest import Sentence, Tigerchat, environment
@@ -547,9 +547,9 @@ def test_a_volume_is_completed_unless_its_replica_may_be_the_one_that_listens(
 def test_what_a_site_is_made_for_by_itself_fits_though_others_write_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_ports: FreePorts
 ) -> None:
-    monkeypatch.setattr(format_verb, "segments_that_fit", lambda *_: 1000)
+    monkeypatch.setattr(format_site, "segments_that_fit", lambda *_: 1000)
     monkeypatch.setattr(volumes, "segments_that_fit", lambda *_: 995)  # as it is a moment later
-    format_verb.format_local(
+    format_site.format_local(
         tmp_path / "run", nodes=1, standbys=0, shards=1, ports=ports_in_a_row(free_ports),
         segments_max=None, geometry="small", brief=True,
     )  # fmt: skip

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any
 
 from appliance.base.prng import Prng
-from appliance.commands.format import format_local
 from appliance.cores.vsr import log_sessions as logs
 from appliance.cores.vsr.client import new_client
 from appliance.cores.vsr.log_sessions import LogSessions
@@ -30,6 +29,7 @@ from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.local import LOCAL_COMMITTED, LOCAL_STATUS
 from appliance.formats.status.replica import Attachment
+from appliance.node.format_site import format_local
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import PORTS, PORTS_AT_ONCE, close, port_is_free, ports_reserved

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from appliance.commands.format import format_local
 from appliance.cores.console.model import Source
 from appliance.drivers.host.federation_file import write_federation
 from appliance.drivers.host.neighbours import neighbours
@@ -19,6 +18,7 @@ from appliance.formats.federation_site import FederationSite
 from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, encode_settings
 from appliance.formats.site import SITE_FILE
 from appliance.node.catalogue import ROLES
+from appliance.node.format_site import format_local
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.console.watch import Watch, sources_of
 from tests.patience import HUNG_S

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.commands.format import format_local
+from appliance.node.format_site import format_local
 from tests.patience import HUNG_S
 from tests.roles.replica_group import REPO, peer_ports
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from appliance.base.signature import SEED_SIZE
-from appliance.commands.format import describe_another, format_node
 from appliance.commands.ship import Place
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import Beat
@@ -30,6 +29,8 @@ from appliance.formats.settings import SHIP_FOLDER
 from appliance.formats.site import SITE_FILE, encode_site, load_site
 from appliance.formats.site_view import SiteView
 from appliance.node.catalogue import ROLES
+from appliance.node.format_node import format_node
+from appliance.node.format_site import describe_another
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.edge.addresses import elsewhere
 from appliance.roles.edge.role import EdgeRole

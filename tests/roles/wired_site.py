@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from appliance.commands.format import format_local
 from appliance.drivers.chat.access import local_access
 from appliance.drivers.chat.client import Client
 from appliance.drivers.host import knobs, process
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.node.format_site import format_local
 from appliance.roles import replica as replica_role
 from appliance.roles.edge.role import EdgeRole
 from appliance.roles.federation.role import FederationRole
