@@ -87,7 +87,7 @@ ROLES: tuple[RoleRow, ...] = (
     RoleRow(
         "replica",
         "The replica of a shard.",
-        "appliance.roles.replica",
+        "appliance.roles.replica.role",
         lambda node: [shard.number for shard in node.shards],
         STOP_REPLICAS,
         option="shard",

@@ -13,7 +13,7 @@ from appliance.drivers.host import process, service
 from appliance.drivers.host.node_folder import NodeFolder, open_node
 from appliance.formats.site_view import SiteView
 from appliance.node.catalogue import ROLES, RoleRow
-from appliance.roles import replica
+from appliance.roles.replica import role as replica
 from tests import forked
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -109,7 +109,7 @@ def test_a_role_that_is_told_to_stop_leaves_nothing_going(
 
 def test_every_role_has_the_one_beat_and_no_other() -> None:
     """Which arms first, ends with the role's life, and says WATCHDOG=1 when the work is done."""
-    folder = Path(replica.__file__).parent
+    folder = Path(replica.__file__).parents[1]
     texts = {path: path.read_text() for path in sorted(folder.rglob("*.py"))}
     other = re.compile(r"WATCHDOG|set_exception_handler|\.every\(")
     assert [str(path) for path, text in texts.items() if other.search(text)] == []

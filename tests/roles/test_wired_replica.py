@@ -29,7 +29,7 @@ from appliance.formats.site import SITE_FILE
 from appliance.formats.status.replica import ReplicaStatus
 from appliance.node.catalogue import ROLES
 from appliance.roles.console.watch import Watch
-from appliance.roles.replica import EXIT_HALTED
+from appliance.roles.replica.role import EXIT_HALTED
 from tests.drivers.nvme.file_calls import watch_files
 from tests.patience import HUNG_S
 from tests.roles.conftest import MakeSite

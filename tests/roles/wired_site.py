@@ -20,10 +20,10 @@ from appliance.drivers.host import knobs, process
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.node.format_site import format_local
-from appliance.roles import replica as replica_role
 from appliance.roles.edge.role import EdgeRole
 from appliance.roles.federation.role import FederationRole
-from appliance.roles.replica import ReplicaRole
+from appliance.roles.replica import role as replica_role
+from appliance.roles.replica.role import ReplicaRole
 from appliance.roles.shipper.role import ShipperRole
 from tests.patience import HUNG_S, within
 

@@ -193,7 +193,7 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
     ),
     "except_of_a_role": (ROLE, "try:\n    pass\nexcept Exception:\n    pass\n", 3, "except"),
     "second_except_of_a_replica": (
-        "appliance/roles/replica.py",
+        "appliance/roles/replica/role.py",
         "try:\n    pass\nexcept Exception:\n    pass\n" * 2,
         7,
         "except",
