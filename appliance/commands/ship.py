@@ -29,7 +29,7 @@ from appliance.drivers.hdfs.target import Target
 from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER, KnownNode
-from appliance.drivers.network.ask import ask_status, ask_view, status_of
+from appliance.drivers.network.ask import ask_for, ask_view, status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.drivers.terminal.way_out import bare
@@ -92,14 +92,8 @@ class Place:
 
     def request(self, node: KnownNode, wish: dict[str, Any]) -> ShipperStatus | None:
         """How the shipper of the node is that has taken it; TargetUnavailable when it does not."""
-        said = ask_status(
-            node.sockets,
-            cluster=self.site.cluster,
-            shard=0,
-            kind=ShipperStatus.socket_kind(),
-            wish=wish,
-            timeout_s=ANSWER_S,
-        )
+        cluster = self.site.cluster
+        said = ask_for(ShipperStatus, node.sockets, wish, cluster=cluster, timeout_s=ANSWER_S)
         if said is not None and "error" in said:
             raise TargetUnavailable(f"the shipper did not begin: {said['error']}")
         return None if said is None else parse(ShipperStatus, said)

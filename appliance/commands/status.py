@@ -8,12 +8,11 @@ import click
 
 from appliance.base.printable import json_line, one_line
 from appliance.cores.console.cells import BAD, FAINT, GOOD, WARN, lines
-from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.terminal.options import LOCAL_DEFAULT
 from appliance.drivers.terminal.way_out import CLEAR, bare
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.catalogue import ROLES
-from appliance.roles.console.watch import POLL_S, Watch, watch_of_node
+from appliance.roles.console.watch import POLL_S, Watch, watch_of_node, watch_of_site
 
 RATE_S = 0.5  # between the two looks that a rate needs
 COLOURS = {GOOD: "green", WARN: "yellow", BAD: "red", FAINT: "bright_black"}
@@ -63,7 +62,7 @@ def _watch_site(folder: Path) -> Watch:
     """Every node whose folder lies in `folder`."""
     site = load_site(folder / SITE_FILE)
     first = folder.absolute() / site.nodes[0].name
-    return Watch(folder / SITE_FILE, site, lambda site: neighbours(first, site), ROLES, tell=_warn)
+    return watch_of_site(folder / SITE_FILE, first, site, ROLES, tell=_warn)
 
 
 def _warn(line: str) -> None:

@@ -16,7 +16,7 @@ from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site
 from appliance.node.catalogue import ROLES
-from appliance.roles.console.watch import LOOK_S, Watch
+from appliance.roles.console.watch import LOOK_S, watch_of_site
 from appliance.roles.operator.noting import note
 
 READY_S = 60.0  # for a member to come close enough to the others
@@ -29,13 +29,7 @@ class ActSite:
 
     def __init__(self, folder: Path, path: Path, site: Site) -> None:
         self.folder, self.path, self.site = folder, path, site
-        self._watch = Watch(
-            folder / SITE_FILE,
-            site,
-            lambda site: neighbours(path, site),
-            ROLES,
-            patience_s=LOOK_S,
-        )
+        self._watch = watch_of_site(folder / SITE_FILE, path, site, ROLES, patience_s=LOOK_S)
 
     def seen(self) -> Look:
         """How all is now. Answers within a second, also when processes are dead or stand still:

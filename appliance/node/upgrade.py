@@ -23,7 +23,6 @@ from appliance.base.errors import StorageError
 from appliance.base.limits import REPLICA_BEHIND_OPS
 from appliance.cores.console.model import Member, ShardLine, Source
 from appliance.cores.console.stakes import short_of
-from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site
@@ -32,7 +31,7 @@ from appliance.formats.status.supervisor import SupervisorStatus
 from appliance.formats.volume_level import NOT_TOLD
 from appliance.node.catalogue import ROLES
 from appliance.node.child import Program
-from appliance.roles.console.watch import Watch
+from appliance.roles.console.watch import watch_of_site
 from appliance.roles.operator.keeping import STOP_S, Keeper, answers_alone, until
 
 LOOK_S = 2.0  # for a process to say how it is: a node that is busy is waited for
@@ -110,13 +109,8 @@ class Upgrade:
         self._program, self._restart, self._say = program, restart, say
         self._patience_s, self._force = patience_s, force
         first = self.nodes[0].folder
-        self._watch = Watch(
-            first / SITE_FILE,
-            site,
-            lambda site: neighbours(first, site),
-            ROLES,
-            patience_s=LOOK_S,
-            tell=say,
+        self._watch = watch_of_site(
+            first / SITE_FILE, first, site, ROLES, patience_s=LOOK_S, tell=say
         )
 
     def poll(self) -> None:

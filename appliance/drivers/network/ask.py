@@ -37,8 +37,8 @@ def ask_status(
 ) -> dict[str, Any] | None:
     """The status of the replica of `shard` whose socket lies in `folder`; None: no answer.
 
-    With `kind` "edge" or "shipper", that of the edge or shipper of this number; a shipper takes
-    a `wish`. The patience is for the whole answer, however slowly it comes.
+    With `kind` "edge" or "shipper", that of the edge or shipper of this number. The patience is for
+    the whole answer, however slowly it comes.
     """
     try:
         with Questions(
@@ -136,6 +136,26 @@ def status_of(
         folder, cluster=cluster, shard=number, kind=kind.socket_kind(), timeout_s=timeout_s
     )
     return None if said is None else parse(kind, said)
+
+
+def ask_for(
+    kind: type[Status],
+    folder: Path,
+    wish: dict[str, Any],
+    *,
+    cluster: bytes,
+    timeout_s: float = 1.0,
+) -> dict[str, Any] | None:
+    """What the process of that kind whose socket lies in `folder` says to a wish, of those that it
+    takes; None: no answer."""
+    return ask_status(
+        folder,
+        cluster=cluster,
+        shard=0,
+        kind=kind.socket_kind(),
+        timeout_s=timeout_s,
+        wish=wish,
+    )
 
 
 def ask_view(site: Site, sockets: Mapping[int, Path]) -> SiteView:

@@ -36,7 +36,6 @@ from appliance.drivers.host import clock, resources, service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
 from appliance.drivers.host.lifetime import Lifetime
-from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import (
     METRICS_KEY_FILE,
     SOCKETS_FOLDER,
@@ -67,7 +66,7 @@ from appliance.roles.console.act_requests import act_routes
 from appliance.roles.console.alarm_file import AlarmFile
 from appliance.roles.console.doer import Doer
 from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
-from appliance.roles.console.watch import ANSWER_S, LOOK_S, POLL_S, Kind, Watch
+from appliance.roles.console.watch import ANSWER_S, LOOK_S, POLL_S, Kind, Watch, watch_of_site
 
 WEB = resources.web()
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
@@ -104,14 +103,8 @@ class ConsoleRole:
         self, patience_s: float = LOOK_S, tell: Callable[[str], None] = lambda line: None
     ) -> Watch:
         node = self._node
-        return Watch(
-            node.path / SITE_FILE,
-            node.site,
-            lambda site: neighbours(node.path, site),
-            self._kinds,
-            patience_s=patience_s,
-            tell=tell,
-        )
+        path, kinds = node.path / SITE_FILE, self._kinds
+        return watch_of_site(path, node.path, node.site, kinds, patience_s=patience_s, tell=tell)
 
     @property
     def url(self) -> str:

@@ -141,6 +141,22 @@ def sources_of(
         yield Source(SupervisorStatus.kind, node.index, 0), SupervisorStatus
 
 
+def watch_of_site(
+    path: Path,
+    node: Path,
+    site: Site,
+    kinds: Sequence[Kind],
+    *,
+    patience_s: float = ANSWER_S,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Watch:
+    """Of all nodes whose folders lie beside that of one, `node`, which may be gone; `path`, `site`,
+    `kinds` and what follows as for `Watch`."""
+    return Watch(
+        path, site, lambda site: neighbours(node, site), kinds, patience_s=patience_s, tell=tell
+    )
+
+
 def watch_of_node(folder: Path, kinds: Sequence[Kind], *, tell: Callable[[str], None]) -> Watch:
     """Of the node in `folder`, as it is alone. ConfigurationError where there is none."""
 

@@ -13,7 +13,7 @@ from appliance.base.printable import counted
 from appliance.cores.console.farm import words_of
 from appliance.cores.console.farm_acts import NO_MEMBER
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
-from appliance.drivers.network.ask import ask_status, status_of
+from appliance.drivers.network.ask import ask_for, status_of
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.settings import SETTINGS_FILE, load_settings
 from appliance.formats.site import SITE_FILE, Node, Site, load_site
@@ -56,13 +56,8 @@ class Asker:
 
     def request(self, index: int, request: dict[str, Any]) -> dict[str, Any] | None:
         """What the farm of a node says to a control request; None: it does not answer."""
-        return ask_status(
-            self.folders[index] / SOCKETS_FOLDER,
-            cluster=self.site.cluster,
-            shard=0,
-            kind=FarmStatus.socket_kind(),
-            wish=request,
-        )
+        folder = self.folders[index] / SOCKETS_FOLDER
+        return ask_for(FarmStatus, folder, request, cluster=self.site.cluster)
 
     def statuses(self) -> dict[int, FarmStatus]:
         """What each member here says; StorageError when none does."""

@@ -12,7 +12,7 @@ from appliance.cores.federation.difference import DifferenceSearch
 from appliance.drivers.host.federation_file import write_federation
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
-from appliance.drivers.network.ask import ask_status, listens, status_of
+from appliance.drivers.network.ask import ask_for, listens, status_of
 from appliance.formats.federation_site import FederationSite
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.formats.status.federation import (
@@ -68,14 +68,8 @@ def ask(node: NodeFolder) -> FederationStatus | None:
 
 def request(node: NodeFolder, wish: dict[str, Any]) -> dict[str, Any] | None:
     """What the node's federation answers to a wish; None: it does not run."""
-    return ask_status(
-        node.path / SOCKETS_FOLDER,
-        cluster=node.site.cluster,
-        shard=0,
-        kind=FederationStatus.socket_kind(),
-        timeout_s=ANSWER_S,
-        wish=wish,
-    )
+    sockets, cluster = node.path / SOCKETS_FOLDER, node.site.cluster
+    return ask_for(FederationStatus, sockets, wish, cluster=cluster, timeout_s=ANSWER_S)
 
 
 def own_logs(node: NodeFolder) -> OwnLogs | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import StorageError
-from appliance.drivers.network.ask import ask_status, status_of
+from appliance.drivers.network.ask import ask_for, ask_status, status_of
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
@@ -74,14 +74,8 @@ class Keeper:
         )
 
     def _wish(self, name: str, wish: dict[str, Any]) -> None:
-        said = ask_status(
-            self.folder,
-            cluster=self._cluster,
-            shard=0,
-            kind=SupervisorStatus.socket_kind(),
-            timeout_s=ANSWER_S,
-            wish=wish,
-        )
+        kind, cluster = SupervisorStatus, self._cluster
+        said = ask_for(kind, self.folder, wish, cluster=cluster, timeout_s=ANSWER_S)
         if said is None:
             raise self._nobody()
         if said.get("ending"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from appliance.base.errors import ApplianceError
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import KnownNode, read_node
-from appliance.drivers.network.ask import ask_status
+from appliance.drivers.network.ask import ask_for
 from appliance.formats.operator_act import DoneAct, bounded, encode_act
 from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.part import plain
@@ -45,14 +45,8 @@ def note(nodes: Sequence[KnownNode], act: str, what: str, about: dict[str, str])
         act=act, what=bounded(what), who=user(), came_from="terminal", verb=verb, about=about
     )
     for node in nodes:
-        said = ask_status(
-            node.sockets,
-            cluster=node.site.cluster,
-            shard=0,
-            kind=ConsoleStatus.socket_kind(),
-            timeout_s=ANSWER_S,
-            wish={"note": plain(done)},
-        )
+        wish, cluster = {"note": plain(done)}, node.site.cluster
+        said = ask_for(ConsoleStatus, node.sockets, wish, cluster=cluster, timeout_s=ANSWER_S)
         if said is not None and said.get("noted"):
             return ""
     for node in nodes:
