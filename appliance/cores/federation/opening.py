@@ -155,7 +155,7 @@ def commit_record(state: ChannelState, record: LogRecord, now_ms: int) -> None:
     message_id = record.message_id
     if state.is_logged(message_id):
         return
-    if receiving.commit(state, message_id, record.timestamp_ms, record.in_log):
+    if receiving.commit(state, message_id, record.timestamp_ms, record.in_log, now_ms=now_ms):
         return
     waiting = state.incoming.get(message_id)
     wire = b""

@@ -235,9 +235,15 @@ def make_ready(state: ChannelState, found: list[Waiting]) -> None:
 
 
 def commit(
-    state: ChannelState, message_id: str, timestamp_ms: int, in_log: InLog | None = None
+    state: ChannelState,
+    message_id: str,
+    timestamp_ms: int,
+    in_log: InLog | None = None,
+    *,
+    now_ms: int,
 ) -> bool:
-    """The local log has a foreign message: the channel's log takes it. False: it was not ready."""
+    """The local log has a foreign message, since `timestamp_ms` by its own clock: the channel's log
+    takes it. False: it was not ready."""
     waiting = state.incoming.remove_ready(message_id)
     if waiting is None:
         return False
@@ -250,6 +256,7 @@ def commit(
     position = state.enter(entry, waiting.wire, message.causal_history, flags, in_log)
     if message.sender_id != state.me:
         state.owe(message_id)
+        state.sync.owe_reply(now_ms)  # what was said since it came could not name it yet
     state.counts["delivered"] += 1
     state.tell(
         Delivered(

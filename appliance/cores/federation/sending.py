@@ -70,7 +70,7 @@ def send_local(
         state.tell(Broadcast(data, CONTENT))
         state.counts["sent"] += 1
         state.sync.restart(now_ms, (1, 1))
-        state.sync.spoke()
+        state.spoke(message.causal_history, now_ms)
     else:
         state.put_backlog(message.lamport, message.message_id)
     state.tell(Sent(message.message_id, message.lamport))
@@ -108,13 +108,11 @@ def send_sync(state: ChannelState, now_ms: int) -> None:
         state.heads[message_id] = state.heads.pop(message_id)  # the others have their turn next
         _name(state, message_id, history, named)
     for message_id in list(state.owed)[: limits.owed_entries]:
-        del state.owed[message_id]
+        del state.owed[message_id]  # also where it was named above, or has left the log
         _name(state, message_id, history, named)
     requests = _requests(state, "", now_ms)
     state.sync.restart(now_ms, SENT)
-    state.sync.spoke()
-    if state.owed:
-        state.sync.owe_reply(now_ms)
+    state.spoke(history, now_ms)
     if not history and not requests:
         return
     letters = [_SYNC_LETTERS[state.prng.below(36)] for _ in range(11)]
@@ -147,8 +145,6 @@ def resend(state: ChannelState, now_ms: int) -> None:
         state.counts["unconfirmed"] += 1
     for entry in again:
         _send_again(state, entry, filtered=entry is again[-1])
-    if again:
-        state.sync.spoke()
 
 
 def refill(state: ChannelState, now_ms: int) -> None:

@@ -5,7 +5,7 @@ rows of the store, and answers questions about single messages.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from appliance.base.limits import CHANNEL_TEXT_KEPT_MAX
@@ -264,6 +264,14 @@ class ChannelState:
         self.owed[message_id] = None
         if len(self.owed) > self.parameters.owed_max:
             del self.owed[next(iter(self.owed))]
+
+    def spoke(self, named: Iterable[HistoryEntry], now_ms: int) -> None:
+        """A message went out that names these: of the rest, word is owed as before."""
+        for entry in named:
+            self.owed.pop(entry.message_id, None)
+        self.sync.spoke()
+        if self.owed:
+            self.sync.owe_reply(now_ms)
 
     def mark_lost(self, message_id: str) -> None:
         self.lost[message_id] = None

@@ -478,6 +478,36 @@ def test_in_the_datagram_profile_word_of_what_came_goes_out_within_a_second() ->
     assert all(len(b.data) < 1_200 for b in me.out)
 
 
+REPLIES = Parameters(sync_interval_ms=3_600_000, sync_reply_ms=500, filter=False)
+
+
+def syncs(me: Participant) -> list[sds.Message]:
+    return [sds.decode(b.data) for b in me.out if b.kind == "sync"]
+
+
+def test_what_is_committed_after_we_have_spoken_is_told_as_soon_as_what_came_before() -> None:
+    me, came = Participant(parameters=REPLIES, quorum=False), content()
+    me.hear(came)
+    assert not sds.decode(me.say()).causal_history, "the log has nothing yet"
+    me.quorum = True
+    me.take([])
+    me.wait(500)
+    assert came.message_id in {entry.message_id for entry in syncs(me)[-1].causal_history}
+    me.hear(content(text=b"y"))
+    me.say()  # names it
+    before = len(syncs(me))
+    me.wait(MINUTE)
+    assert len(syncs(me)) == before
+
+
+def test_who_can_be_reached_again_hears_at_once_what_we_have_beside_what_waited() -> None:
+    me = Participant(parameters=REPLIES)
+    me.say()
+    me.take(me.channel.on_link_up(me.now))
+    me.wait(100)
+    assert {broadcast.kind for broadcast in me.out[1:]} == {"content", "sync"}
+
+
 def test_a_message_that_came_late_behind_newer_ones_is_still_named_to_others() -> None:
     me = Participant(parameters=Parameters(causal_entries=2))
     newer = [content("carol", b"%d" % i, NOW + 100 + i) for i in range(20)]

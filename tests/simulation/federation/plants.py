@@ -68,9 +68,9 @@ def asked_once(patch: pytest.MonkeyPatch) -> None:
 def clock_stays(patch: pytest.MonkeyPatch) -> None:
     whole = receiving.commit
 
-    def commit(state: ChannelState, message_id: str, timestamp_ms: int, *others: Any) -> bool:
+    def commit(state: ChannelState, message_id: str, *others: Any, **named: Any) -> bool:
         clock = state.clock
-        done = whole(state, message_id, timestamp_ms, *others)
+        done = whole(state, message_id, *others, **named)
         state.clock = clock
         return done
 
@@ -104,7 +104,7 @@ def logged_before_commit(patch: pytest.MonkeyPatch) -> None:
     def make_ready(state: ChannelState, found: list[Any]) -> None:
         whole(state, found)
         for message_id in [*state.incoming.ready]:
-            receiving.commit(state, message_id, state.clock)
+            receiving.commit(state, message_id, state.clock, now_ms=state.clock)
 
     patch.setattr(receiving, "make_ready", make_ready)
 
