@@ -155,7 +155,8 @@ async def retrieved(store: Process, ids: list[str]) -> list[bytes]:
     return [bytes.fromhex(data) for data in messages]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_participants_ours_and_theirs_end_with_equal_logs(seed: int) -> None:
     names = {"ours": ours("ours", seed), "theirs": theirs("theirs")}
     asyncio.run(channel_of(names, seed, store=None))

@@ -1,7 +1,7 @@
 """Sites for tests that share rooms: each a site of real processes, known to the others by code."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,15 +11,22 @@ from appliance.drivers.chat.access import local_token
 from appliance.drivers.host.node_folder import FEDERATION_FILE, read_node
 from appliance.formats.status.federation import FederationStatus, SharedRoomStatus
 from appliance.roles.operator.federation import ask
+from tests import forked
 from tests.system.local_site import LocalSite, run
 from tests.system.network import Switch
 from tests.system.networked_site import NetworkedSite
 from tests.web.site import RIGHTS
 
+# How often a site sums up a log for another one, and how long `verify` waits to ask it again.
+SUMS_UP_SOON: Mapping[str, float] = {"appliance.cores.federation.exchange._SUMMARY_MS": 100}
+ASKS_SOON: Mapping[str, float] = {"appliance.roles.operator.federation._PAUSE_S": 0.15}
 
-def said(*words: str, namespace: str = "") -> str:
+
+def said(
+    *words: str, namespace: str = "", constants: Mapping[str, float] = forked.NO_CONSTANTS
+) -> str:
     """What a command that must work prints on standard output."""
-    done = run(*words, namespace=namespace)
+    done = run(*words, namespace=namespace, constants=constants)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout.strip()
 
@@ -74,7 +81,13 @@ class FederatedSite(LocalSite):
 
 
 class Door(FederatedSite):
-    """A site as windows enter it."""
+    """A site as windows enter it, whose logs are compared without a pause."""
+
+    def __init__(self, folder: Path, first_port: int, name: str, **others: Any) -> None:
+        super().__init__(folder, first_port, name, constants=SUMS_UP_SOON, **others)
+
+    def said(self, *words: str) -> str:
+        return said(*words, constants=ASKS_SOON)
 
     def chat_url(self, node: int) -> str:
         return f"https://127.0.0.1:{self.site.nodes[node].client_port}/"

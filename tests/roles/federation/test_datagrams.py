@@ -89,7 +89,7 @@ def test_three_sites_in_a_line_converge_over_datagrams(tmp_path: Path) -> None:
 def test_a_moved_port_and_a_cut_are_got_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quic_endpoint, "LINK_IDLE_S", 1.2)  # after it both ends miss each other
+    monkeypatch.setattr(quic_endpoint, "LINK_IDLE_S", 0.6)  # after it both ends miss each other
 
     async def story(sites: list[QuicSite]) -> None:
         await until(lambda: up(sites))

@@ -23,7 +23,7 @@ from appliance.roles.federation.datagrams import Peer, QuicPort
 from tests.roles.federation.hostile import MINUTE_MS, Forger
 from tests.roles.federation.sites import ROOM, QuicSite, Site, until
 
-RANDOM_STRINGS = 100_000
+STRINGS, STRINGS_SOAK = 30_000, 100_000  # random ones
 BATCH = 1_000
 KINDS = (0, *range(2, 6), 7, 8, 9)  # a hello of another site and a bye end the link
 
@@ -186,7 +186,8 @@ def test_each_hostile_message_is_counted_by_its_reason_and_moves_nothing(
     with_attacker(tmp_path, story, carrier)
 
 
-def test_a_hundred_thousand_random_strings_are_counted_and_cost_no_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strings", [STRINGS, pytest.param(STRINGS_SOAK, marks=pytest.mark.soak)])
+def test_random_strings_are_counted_and_cost_no_memory(tmp_path: Path, strings: int) -> None:
     async def story(sites: list[Site], attacker: Attacker) -> None:
         victim = sites[0]
         chance = random.Random(20261124)
@@ -194,7 +195,7 @@ def test_a_hundred_thousand_random_strings_are_counted_and_cost_no_memory(tmp_pa
         seeds = [sds.encode(forger.content()), sds.encode(forger.sync())]
         process = psutil.Process()
         resident = 0
-        for batch in range(RANDOM_STRINGS // BATCH):
+        for batch in range(strings // BATCH):
             for _ in range(BATCH):
                 data = bytearray(chance.choice(seeds))
                 if chance.random() < 0.5:
@@ -209,7 +210,7 @@ def test_a_hundred_thousand_random_strings_are_counted_and_cost_no_memory(tmp_pa
         last = forger.content()
         attacker.say(link.encode(link.Packet(sds.encode(last))))
         await until(lambda: last.message_id in {n for _, n in victim.channel.order()})
-        assert sum(counted(victim).values()) > RANDOM_STRINGS * 8 // 10
+        assert sum(counted(victim).values()) > strings * 8 // 10
         assert process.memory_info().rss < 1.1 * resident
         assert victim.channel.state.clock <= victim.now_ms() + 10 * MINUTE_MS
         victim.channel.check()

@@ -21,7 +21,7 @@ from appliance.roles.federation.role import STORE_FOLDER
 from appliance.roles.federation.store import LmdbChannelStore
 from appliance.roles.operator.federation import own_logs
 from tests.ports import FreePorts
-from tests.system.federated_site import FederatedSite, said
+from tests.system.federated_site import ASKS_SOON, FederatedSite, said
 from tests.system.federation.follower import carried_as, follower, share
 from tests.system.local_site import ports_in_a_row, run, wait_until
 from tests.system.object_client import until
@@ -90,7 +90,7 @@ def test_a_room_shared_by_two_sites_has_all_that_was_said_before_and_after(
     table = said("status", "--local", str(paris.folder)).split("federation of", 1)[1]
     assert "paris on node-0" in table and "oslo" in table
     lost = forget(oslo, carried, FORGOTTEN - 1)
-    done = run("federation", "verify", "--local", str(paris.folder))
+    done = run("federation", "verify", "--local", str(paris.folder), constants=ASKS_SOON)
     assert done.returncode == 1
     assert f"differs first at message {FORGOTTEN}: here {lost}, there" in done.stdout
     assert long in paris.texts("lobby")
