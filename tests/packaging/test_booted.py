@@ -1,7 +1,10 @@
 """Three machines, each booted with a systemd of its own, run the frozen executable under its units:
 two by the supervisor, one role by role."""
 
+import asyncio
+import contextlib
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,13 +14,23 @@ from typing import Any
 import psutil
 import pytest
 
-from appliance.drivers.host.node_folder import SOCKETS_FOLDER
+from appliance.drivers.chat.access import local_access
+from appliance.drivers.chat.client import Client
+from appliance.drivers.host.node_folder import SOCKETS_FOLDER, read_node
 from appliance.drivers.network.ask import ask_status
+from appliance.formats.federation_site import encode_code
+from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.supervisor import STUCK_S_MAX
+from appliance.roles.operator.federation import ask
+from appliance.roles.operator.leading import step_down
+from tests.formats.test_nvme_health import page
 from tests.killed import kill_whole
 from tests.packaging import frozen
 from tests.packaging.container import Container, remove_groups
+from tests.packaging.emulated_disk import EmulatedDisk, emulated_disk
+from tests.packaging.neighbour import neighbour
+from tests.packaging.screen import Screen
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import TOP, ports_in_a_row, run, wait_until, words_of
@@ -35,28 +48,55 @@ BY_ROLE = "\n".join(
         "tigerchat.target tigerchat-farm.service",
         "tigerchat.target tigerchat-metadata.service",
         "tigerchat.target tigerchat-shipper.service",
+        "tigerchat.target tigerchat-keeper.service",
+        "tigerchat.target tigerchat-federation.service",
+        "multi-user.target tigerchat-tty.service",
     ]
 )
+TIMERS = ("tigerchat-disks.timer",)  # that the target brings
 CREDENTIAL = "of the machine's store"  # as boot.sh puts it there
 ENABLED = (SUPERVISED, SUPERVISED, BY_ROLE)
+BY_ROLE_NODE = 2
+KEPT_S = 1.0
+SEGMENT_RECORDS = 100  # of the small geometry
+PORT_OF_PARIS = 250  # behind the first one of the nodes
 
 
 class Machines:
-    """Three containers on this machine's network, a node in each."""
+    """Three containers on this machine's network, a node in each. That with a unit a role has a
+    first screen and a disk, is among other sites, and keeps what is said for `KEPT_S`.
+    """
 
-    def __init__(self, folder: Path, first_port: int) -> None:
+    def __init__(self, folder: Path, first_port: int, screen: Screen, disk: EmulatedDisk) -> None:
         self.folder, self.site_folder = folder, folder / "s"
-        folder.mkdir(parents=True)
+        self.screen, self.disk = screen, disk
         words = ["--nodes", "3", "--geometry", "small", "--brief", "--ports", str(first_port)]
-        assert run("format", "--local", str(self.site_folder), *words).returncode == 0
+        local = "--local", str(self.site_folder)
+        own = "--node-folder", str(self.node_folder(BY_ROLE_NODE))
+        for made in (
+            ("format", *local, *words),
+            ("retention", "set", repr(KEPT_S / 86_400), *own),
+            ("federation", "init", "paris", "--port", str(first_port + PORT_OF_PARIS), *own),
+        ):
+            done = run(*made)
+            assert done.returncode == 0, done.stderr
+        settings = encode_settings(BY_ROLE_NODE, ship_target="off")  # what is old may go at once
+        (self.node_folder(BY_ROLE_NODE) / SETTINGS_FILE).write_text(settings)
         self.site = load_site(self.site_folder / SITE_FILE)
         self.containers: dict[int, Container] = {}
 
+    def node_folder(self, node: int) -> Path:
+        return self.site_folder / f"node-{node}"
+
     def boot(self, node: int) -> None:
         words = [unpacked(BOOTED), self.folder / f"layer-{node}", frozen.dist() / "tigerchat"]
-        words += [self.site_folder / f"node-{node}", TOP / "systemd"]
+        words += [self.node_folder(node), TOP / "systemd", ENABLED[node]]
+        if node == BY_ROLE_NODE:
+            words += [f"--bind={self.screen.device}:/dev/tty1"]
+            words += [f"--bind={self.disk.path}:/dev/nvme0"]
+            words += [f"--bind-ro={self.disk.path.with_name('class')}:/sys/class"]
         console = self.folder / f"console-{node}"
-        self.containers[node] = Container(str(node), BOOT, [*words, ENABLED[node]], console)
+        self.containers[node] = Container(str(node), BOOT, words, console)
 
     def inside(self, node: int, *words: str) -> str:
         """What a command prints inside."""
@@ -64,7 +104,7 @@ class Machines:
         return done.stdout + done.stderr
 
     def status(self, node: int, kind: str = "shard") -> dict[str, Any] | None:
-        sockets = self.site_folder / f"node-{node}" / SOCKETS_FOLDER
+        sockets = self.node_folder(node) / SOCKETS_FOLDER
         return ask_status(sockets, cluster=self.site.cluster, shard=0, kind=kind)
 
     def serves(self, node: int) -> bool:
@@ -89,6 +129,19 @@ class Machines:
         """As if its plug were pulled."""
         self.containers.pop(node).lose()
 
+    def until_leads(self, node: int) -> None:
+        """Whoever leads lets another one, until it is this node's turn."""
+        self.until_serving(*self.containers)
+        while (leads := self.status(node)["view"] % 3) != node:
+            sockets = self.node_folder(leads) / SOCKETS_FOLDER
+            step_down(sockets, cluster=self.site.cluster, shard=0)
+            wait_until(
+                lambda leads=leads: self.status(node)["view"] % 3 != leads,
+                HUNG_S,
+                lambda: self.log(node),
+            )
+            self.until_serving(*self.containers)
+
     def replica(self, node: int) -> psutil.Process:
         """The process that runs the replica of a node."""
         (found,) = [
@@ -102,21 +155,24 @@ class Machines:
         for container in self.containers.values():
             container.lose()
         remove_groups()
-        shutil.rmtree(self.folder)
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> Iterator[Machines]:
-    made = Machines(tmp_path_factory.mktemp("booted") / "m", ports_in_a_row(free_ports))
-    try:
+    folder = tmp_path_factory.mktemp("booted") / "m"
+    (folder / "disk").mkdir(parents=True)
+    with contextlib.ExitStack() as closed:
+        closed.callback(shutil.rmtree, folder)
+        screen = closed.enter_context(Screen())
+        disk = closed.enter_context(emulated_disk(folder / "disk", page()))
+        made = Machines(folder, ports_in_a_row(free_ports), screen, disk)
+        closed.callback(made.close)
         for node in range(3):
             made.boot(node)
         made.until_serving(0, 1, 2)
         done = run("room", "create", "general", "--local", str(made.site_folder))
         assert done.returncode == 0, done.stderr
         yield made
-    finally:
-        made.close()
 
 
 def say(machines: Machines, text: str) -> None:
@@ -154,9 +210,76 @@ def test_systemd_sees_them_as_they_are(machines: Machines) -> None:
     failed = [machines.inside(n, "systemctl", "--failed", "--no-legend") for n in range(3)]
     assert failed == ["", "", ""], [machines.log(n) for n in range(3) if failed[n]]
     assert machines.inside(2, "systemctl", "is-active", "tigerchat.service").strip() == "inactive"
-    by_role = [line.split()[1] for line in BY_ROLE.splitlines()[1:]]
+    by_role = [line.split()[1] for line in BY_ROLE.splitlines()[1:]] + [*TIMERS]
     active = machines.inside(2, "systemctl", "is-active", *by_role).split()
     assert dict(zip(by_role, active, strict=True)) == dict.fromkeys(by_role, "active")
+
+
+def test_the_screen_of_a_machine_shows_how_its_node_is(machines: Machines) -> None:
+    """On a terminal that the unit takes, hangs up and resets as it does the first screen."""
+    name = machines.site.nodes[BY_ROLE_NODE].name
+    told = re.compile(rf"{name} +(primary|backup) +normal")  # by its replica, which it has asked
+    wait_until(lambda: bool(told.search(machines.screen.read())), HUNG_S, machines.screen.read)
+
+
+def test_a_disk_s_health_is_left_where_the_node_reads_it(machines: Machines) -> None:
+    """By the unit's own rights; what answers stands in for the kernel's driver."""
+    inside = machines.containers[BY_ROLE_NODE].inside
+    done = inside("systemctl", "start", "tigerchat-disks.service")
+    assert done.returncode == 0, machines.log(BY_ROLE_NODE)
+    words = ("setpriv", "--reuid", "tigerchat", "--regid", "tigerchat", "--clear-groups")
+    record = inside(*words, "od", "-An", "-v", "-tx1", "/run/tigerchat-disks/nvme0")
+    assert record.returncode == 0, record.stderr + machines.log(BY_ROLE_NODE)
+    assert bytes.fromhex(record.stdout) == page()
+    words = ("setpriv", "--reuid", "nobody", "--clear-groups")
+    assert inside(*words, "ls", "/run/tigerchat-disks").returncode != 0
+
+
+def test_what_is_old_is_dropped_by_the_keeper_of_the_node_that_leads(machines: Machines) -> None:
+    machines.until_leads(BY_ROLE_NODE)
+    asyncio.run(fill(machines, SEGMENT_RECORDS))
+    wait_until(
+        lambda: machines.status(BY_ROLE_NODE)["oldest_segment"] > 0,
+        HUNG_S,
+        lambda: machines.log(BY_ROLE_NODE),
+    )
+    words = ("--no-pager", "--output=cat", "TIGERCHAT_UNIT=tigerchat-keeper.service")
+    told = machines.inside(BY_ROLE_NODE, "journalctl", *words)
+    assert "shard 0 keeps segments from" in told, told
+
+
+async def fill(machines: Machines, count: int) -> None:
+    """So many messages in a room of their own."""
+    access = local_access(machines.site_folder, "tester")
+    async with Client(access.endpoints, access.token, patience_s=HUNG_S) as client:
+        room = (await client.create_room("old")).room_id
+        await asyncio.gather(*[await client.post(room, f"{at}") for at in range(count)])
+
+
+def test_another_site_links_to_the_federation_by_stream_and_by_datagrams(
+    machines: Machines, tmp_path: Path, free_ports: FreePorts
+) -> None:
+    asyncio.run(link(machines, tmp_path, free_ports(1)[0]))
+
+
+async def link(machines: Machines, folder: Path, port: int) -> None:
+    node = read_node(machines.node_folder(BY_ROLE_NODE))
+
+    def links() -> int:
+        told = ask(node)
+        return 0 if told is None else told.links.get("oslo", 0)
+
+    async with neighbour("oslo", folder, port, node) as oslo:
+        words = ("federation", "add-site", encode_code(oslo), "--carrier", "datagram")
+        done = await asyncio.to_thread(tigerchat, machines, *words)
+        assert done.returncode == 0, done.stderr
+        await asyncio.to_thread(wait_until, lambda: links() == 2, HUNG_S, lambda: str(ask(node)))
+
+
+def tigerchat(machines: Machines, *words: str) -> subprocess.CompletedProcess[str]:
+    """What its operator does on the machine with a unit a role."""
+    command = ("/usr/lib/tigerchat/tigerchat", *words, "--node-folder", "/var/lib/tigerchat/node")
+    return machines.containers[BY_ROLE_NODE].inside(*command)
 
 
 def test_the_journal_says_in_fields_whose_line_it_is(machines: Machines) -> None:
