@@ -27,9 +27,9 @@ from tests.roles.edge_site import until
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
 from tests.system.local_site import WAITS_BRIEFLY, run
 
-GARBAGE_COUNT, GARBAGE_COUNT_SOAK = 30_000, 100_000
+GARBAGE_COUNT, GARBAGE_COUNT_SOAK = 12_000, 100_000
 GARBAGE_AT_ONCE = 8  # connections: neither end waits for the other
-GARBAGE_WARM = 10_000  # connections after which memory is looked at first
+GARBAGE_WARM = 4_000  # connections after which memory is looked at first
 
 
 @pytest.fixture
