@@ -11,9 +11,9 @@ from appliance.drivers.network.ask import ask_status
 from tests.png_file import png_of
 from tests.roles.objects_site import answer_of
 from tests.web.conftest import Chromium
+from tests.web.rooms_of_page import room_name
 from tests.web.site import LiveSite, run, wait_for
-from tests.web.test_chat_page import Windows, room_name
-from tests.web.window import SIZE, Window, expect
+from tests.web.window import SIZE, Window, Windows, expect
 
 TOPIC = "Who brings <b>what</b> on Thursday"
 DESCRIPTION = "What belongs here:\n<i>all</i> of https://tiger.example/rules"
