@@ -84,6 +84,7 @@ COMPUTES = (
     "tests/roles/test_wired_replica.py",
     "tests/system/test_fault_figures.py",
     "tests/system/test_history.py",
+    "tests/system/test_operator_book.py",
     "tests/web/test_vendor.py",
 )
 PARTS = ("beside", "alone")

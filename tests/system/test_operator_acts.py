@@ -4,112 +4,40 @@ mistake: it ends with every acknowledged message in place, or is refused by name
 Tests that end with three nodes in good order share a site, one after the other: each looks at what
 was logged since it began."""
 
-import asyncio
 import contextlib
 import dataclasses
 import shutil
 import subprocess
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from appliance.base.limits import MIB
-from appliance.drivers.chat.client import Client
 from appliance.formats.site import SITE_FILE, encode_site
 from tests.loop_device import loop_device
 from tests.ports import FreePorts
+from tests.system.acted_site import (
+    BACK_S,
+    SMALL,
+    Acknowledged,
+    Site,
+    halts,
+    let_in,
+    normal,
+    recover,
+)
 from tests.system.local_site import (
     AGAIN_SOON,
     HEARS_NOBODY,
-    TOP,
     WAITS_BRIEFLY,
-    LocalSite,
     alarms_of_the_site,
     ports_in_a_row,
     run,
     wait_until,
 )
 
-SMALL = ("--geometry", "small")
-ROOM = "ledger"
-MESSAGES = 20
-FLOW_S, BACK_S = 5.0, 30.0
 DEVICE_SIZE = 960 * MIB  # more than a small volume of so many segments needs
-
-
-class Site(LocalSite):
-    """For one test after the other. All write as one device to one room: a small site has no place
-    for more."""
-
-    def __init__(self, *words: Any, **options: Any) -> None:
-        super().__init__(*words, **options)
-        self.device, self.sent = uuid.uuid4(), 0
-        self.seen = 0  # bytes of the log that were written before this test
-        self.in_order = True  # as far as a test knows that changes more than a node's folder
-
-    def logged(self) -> str:
-        """What its processes have said since this test began."""
-        with open(self.log.name, "rb") as log:
-            log.seek(self.seen)
-            return log.read().decode(errors="replace")
-
-    def begin(self) -> None:
-        """Of a test: three nodes serve, and what an earlier one has put beside a volume is gone."""
-        assert sorted(self.supervisors) == [*self.nodes] and not self.ended() and self.in_order
-        wait_until(self.caught_up, BACK_S, lambda: f"all nodes are whole: {self.statuses()}")
-        for left in (*self.folder.glob("node-*/shard-*.*"), *self.folder.glob("node-*.*")):
-            shutil.rmtree(left)
-        self.seen = Path(self.log.name).stat().st_size
-
-
-class Acknowledged:
-    """The messages that clients were told are stored; `check` finds each of them again."""
-
-    def __init__(self, site: Site) -> None:
-        self.site, self.access, self.told = site, site.access(), {}
-
-    def post(self, *nodes: int, count: int = MESSAGES) -> None:
-        """Send messages by way of these nodes alone, and wait for all acknowledgements."""
-        before, self.site.in_order = self.site.in_order, False  # until the next number is known
-        asyncio.run(self._post(nodes, count))
-        self.site.in_order = before
-
-    async def _post(self, nodes: tuple[int, ...], count: int) -> None:
-        access, site = self.access, self.site
-        endpoints = [access.endpoints[node] for node in nodes]
-        async with Client(
-            endpoints, access.token, client_id=site.device, patience_s=60.0
-        ) as client:
-            room = (await client.create_room(ROOM)).room_id
-            client.start_at(room, site.sent + 1)
-            bodies = [f"message {site.sent + number}" for number in range(count)]
-            waiting = [await client.post(room, body) for body in bodies]
-            for body, done in zip(bodies, waiting, strict=True):
-                self.told[(await done).op] = body
-        site.sent += count
-
-    def check(self, *nodes: int) -> None:
-        """Each of these nodes serves every message that was ever acknowledged, at its place."""
-        for node in nodes:
-            wait_until(
-                lambda node=node: not self._missing(node),
-                FLOW_S,
-                lambda node=node: f"node {node} lacks {self._missing(node)}",
-            )
-
-    def _missing(self, node: int) -> list[int]:
-        served = asyncio.run(self._served(node))
-        return [op for op, body in self.told.items() if served.get(op) != body]
-
-    async def _served(self, node: int) -> dict[int, str]:
-        access = self.access
-        async with Client([access.endpoints[node]], access.token, patience_s=60.0) as client:
-            room = (await client.create_room(ROOM)).room_id
-            page = await client.snapshot(room, from_op=1, limit=1000)
-            return {item.op: item.body for item in page.messages}
 
 
 @pytest.fixture(scope="module")
@@ -142,27 +70,6 @@ def next_site(
 @pytest.fixture
 def site(next_site: Callable[[], Site]) -> Site:
     return next_site()
-
-
-def recover(site: Site, node: int, *words: str, **options: Any):
-    place = ("--node-folder", str(site.place(node)))
-    return run("recover", *place, "--once", "--brief", *SMALL, *words, **options)
-
-
-def let_in(site: Site, node: int) -> None:
-    """Say that the volumes of a node were moved or copied as they had been left."""
-    said = run("recover", "--moved", "--node-folder", str(site.place(node)))
-    assert said.returncode == 0, said.stdout + said.stderr
-
-
-def halts(site: Site, code: str) -> str:
-    """What the first replica that halts so says, waited for."""
-    wait_until(lambda: f"HALT {code}" in site.logged(), BACK_S, "it halts")
-    return next(line for line in site.logged().splitlines() if f"HALT {code}" in line)
-
-
-def normal(site: Site, node: int) -> bool:
-    return (site.status(node) or {}).get("status") == "normal"
 
 
 # --- a volume that is moved away ------------------------------------------------------------------
@@ -410,28 +317,6 @@ def test_a_node_whose_stopped_folder_was_moved_goes_on_from_there(site: Site) ->
     told.check(0, 1, 2)
 
 
-def test_the_only_replica_may_be_brought_back_from_a_copy_made_after_it_had_stopped(
-    tmp_path: Path, free_ports: FreePorts
-) -> None:
-    ports = ports_in_a_row(free_ports)
-    with Site(tmp_path / "site", ports, nodes=1, geometry="small", log_level="warning") as site:
-        told = Acknowledged(site)
-        told.post(0)
-        site.kill_node(0)
-        place = site.place(0)
-        refused = recover(site, 0)
-        assert refused.returncode == 2 and "lacks no volume" in refused.stderr
-        shutil.copytree(place / "shard-0", place / "copy")
-        shutil.rmtree(place / "shard-0")
-        refused = run("start", "--quiet", "--node-folder", str(place))
-        assert refused.returncode == 1 and "nor with an older copy" in refused.stderr
-        (place / "copy").rename(place / "shard-0")
-        let_in(site, 0)
-        site.start(0)
-        told.post(0)
-        told.check(0)
-
-
 def test_an_older_copy_of_a_volume_is_refused_by_name_and_recover_heals(site: Site) -> None:
     """What was acknowledged behind the copy stays, also when who else knew it is lost then. Its
     file tells; an operator who says all the same that it was moved is told by the others.
@@ -491,115 +376,3 @@ def test_a_node_moves_to_another_address_with_its_folder(site: Site) -> None:
     site.kill_node(0)  # what follows needs node 1
     told.post(1, 2)
     told.check(1, 2)
-
-
-@pytest.mark.soak
-def test_one_of_two_comes_back_with_the_copy_made_after_its_last_stop_alone(
-    tmp_path: Path, free_ports: FreePorts
-) -> None:
-    """An older one is refused by the other replica; without any, `recover` is refused."""
-    ports = ports_in_a_row(free_ports)
-    with Site(tmp_path / "site", ports, nodes=2, geometry="small", log_level="warning") as site:
-        told = Acknowledged(site)
-        told.post(0)
-        place = site.place(1)
-        site.kill_node(1)
-        shutil.copytree(place / "shard-0", place / "older")
-        site.start(1)
-        wait_until(site.caught_up, BACK_S, "node 1 serves again")
-        told.post(1)
-        wait_until(site.caught_up, BACK_S, "both hold all")
-        site.kill_node(1)
-        shutil.copytree(place / "shard-0", place / "newest")
-        shutil.rmtree(place / "shard-0")
-        refused = recover(site, 1, "--patience", "5")
-        assert refused.returncode == 1 and "could not be committed in 5 s" in refused.stderr
-        assert not (place / "shard-0").exists()
-        (place / "older").rename(place / "shard-0")
-        let_in(site, 1)
-        site.start(1)
-        halts(site, "VOLUME_OUTDATED")
-        site.kill_node(1)
-        shutil.rmtree(place / "shard-0")
-        (place / "newest").rename(place / "shard-0")
-        let_in(site, 1)
-        site.start(1)
-        wait_until(site.caught_up, BACK_S, "both serve again")
-        told.post(0)
-        told.check(0, 1)
-
-
-# --- what the book says ---------------------------------------------------------------------------
-
-TESTS_OF = {
-    "move a node to another folder or disk": "a_node_whose_stopped_folder_was_moved_goes_on",
-    "move a node to another machine": "a_node_moves_to_another_address_with_its_folder",
-    "bring back a lost or broken volume": "an_older_copy_of_a_volume_is_refused_by_name",
-    "bring back a lost machine": "recover_of_a_node_set_up_anew_is_refused_while_the_old",
-    "bring back a volume of a group of one": "one_of_two_comes_back_with_the_copy",
-}
-ELSEWHERE = {"keep what was said whatever happens"}  # tests/system/test_shipping.py
-
-
-# What the book says elsewhere of volumes: a sentence, and who walks it.
-WALKED = {
-    "`mv F/shard-S F/shard-S.broken`": "a_volume_moved_away_under_its_replica_is_recovered",
-    "put the same folder back, or `tigerchat recover`": "a_volume_that_was_moved_away_and_put_back",
-    "an empty file system mounted at `F/shard-S`": "recover_fills_an_empty_disk_mounted",
-    "the old process on the moved files": "recover_is_refused_while_the_replica_of_a_moved",
-    "a node that was moved elsewhere": "recover_of_a_node_set_up_anew_is_refused_while_the_old",
-    "When nobody answers, that proves nothing": "a_node_set_up_anew_is_not_formatted_while",
-    "the volume is an older copy": "an_older_copy_of_a_volume_is_refused_by_name",
-    "the volume was made as of a new site": "a_node_made_anew_as_of_a_new_site_halts",
-    "the others go on. Its reason is": "a_node_that_lost_one_of_its_volumes_serves",
-    "of three replicas two are lost": "system/test_members.py::two_of_three_wiped_nodes",
-    "Changes are operations of each shard's log": "system/test_members.py::a_node_joins_votes",
-    "`kill -9` is safe at any moment": "system/test_kill.py::thirty_kills_lose",
-    "power goes in the middle of a write": "system/test_power_cuts.py::nothing_acknowledged_is",
-    "`tigerchat retention set 90`": "system/test_retention.py::a_shard_that_keeps_a_while",
-    "it halts with `DISK_FULL`": "system/test_full_disks.py::one_full_disk_is_one_replica_s",
-    "keeps the\nreserve": "system/test_full_disks.py::when_all_disks_are_about_to_be_full",
-    "Interrupted, it is completed": "commands/test_format.py::a_killed_format_is_completed_by",
-    "completed, it is refused for ever": "commands/test_format.py::a_lost_volume_is_never_made",
-    "ports of a site that exists": "commands/test_start.py::ports_of_a_formatted_site_are_moved",
-    "copy that from the former one": "system/test_moved_target.py::what_the_log_has_dropped_is",
-}
-
-
-def test_each_way_to_move_copy_and_bring_back_has_its_test():
-    """Who writes a new row says here which test walks it."""
-    book = (TOP / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = book.split("### Moving and copying")[1].split("\n## ")[0]
-    rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
-    known = [*TESTS_OF, *ELSEWHERE]
-    assert [row for row in rows[1:] if not any(map(row.startswith, known))] == []
-    assert len(rows) - 1 == len(known)
-    assert [sentence for sentence in WALKED if sentence not in book] == []
-    for name in (*TESTS_OF.values(), *WALKED.values()):
-        file, _, words = name.rpartition("::")
-        path = TOP / "tests" / (file or "system/test_operator_acts.py")
-        assert f"def test_{words}" in path.read_text(encoding="utf-8"), name
-
-
-# --- one broken disk of several -------------------------------------------------------------------
-
-
-def test_a_node_that_lost_one_of_its_volumes_serves_the_others_and_is_recovered_beside_them(
-    tmp_path: Path, free_ports: FreePorts
-) -> None:
-    """Also after a restart, when the broken one has never been ready."""
-    ports = ports_in_a_row(free_ports)
-    with Site(tmp_path / "site", ports, shards=2, geometry="small", log_level="warning") as site:
-        told = Acknowledged(site)
-        told.post(0)
-        site.kill_node(1)
-        shutil.rmtree(site.place(1) / "shard-1")
-        site.start(1)
-        wait_until(lambda: normal(site, 1), BACK_S, "shard 0 of node 1 serves")
-        assert site.status(1, shard=1) is None
-        (pid,) = (process.pid for process in site.replicas(1))
-        done = recover(site, 1)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert [process.pid for process in site.replicas(1)] == [pid]  # the healthy one went on
-        assert site.answer(1, shard=1)["status"] == "normal"
-        told.check(0, 1, 2)
