@@ -350,14 +350,13 @@ class ReplicaRole:
             scrub.hurry(self._core, message.body)
             body = json.dumps(plain(self.status())).encode()
             self._reply(connection, local.answer(header, LOCAL_STATUS, body=body), body)
-            return
+            return None
         if header.command == LOCAL_BROKEN:
-            self._core.on_segment_broken(header.op)
-            return
+            return self._core.on_segment_broken(header.op)
         assert header.command == LOCAL_READ_ROOMS
         body = self._answers.rooms(message)
         answer = local.answer(header, LOCAL_ROOMS, op=self._rooms.log_seq, body=body)
-        self._reply(connection, answer, body)
+        return self._reply(connection, answer, body)
 
     def _reply(self, connection: Connection, header: Header, body: bytes) -> None:
         connection.send(self._local.signer.frame(header, body))
