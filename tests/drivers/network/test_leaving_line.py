@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.drivers.network import entrance as entrance_module
-from tests.drivers.network.test_client_port import (
+from tests.drivers.network.client_port import (
     Client,
     Port,
     handshake,
