@@ -1,12 +1,22 @@
 """What a kill -9 leaves of a process and of all that it started: nothing, and soon."""
 
+import contextlib
 import time
 
 import psutil
 
-from tests.system.local_site import wait_until
+from tests.system.local_site import wait_until, words_of
 
 GONE_S = 2.0  # on a machine at its usual speed
+
+
+def below(process: psutil.Process) -> dict[str, psutil.Process]:
+    """What it started, and what these did, by their words."""
+    found = {}
+    for one in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
+            found[" ".join(words_of(one))] = one
+    return found
 
 
 def is_left(process: psutil.Process) -> bool:

@@ -25,7 +25,7 @@ from appliance.node.supervisor import STUCK_S_MAX
 from appliance.roles.operator.federation import ask
 from appliance.roles.operator.leading import step_down
 from tests.formats.test_nvme_health import page
-from tests.killed import kill_whole
+from tests.killed import below, kill_whole
 from tests.packaging import frozen
 from tests.packaging.container import Container, remove_groups
 from tests.packaging.emulated_disk import EmulatedDisk, emulated_disk
@@ -146,8 +146,8 @@ class Machines:
         """The process that runs the replica of a node."""
         (found,) = [
             process
-            for process in self.containers[node].init().children(recursive=True)
-            if words_of(process)[1:3] == ["start", "replica"]
+            for words, process in below(self.containers[node].init()).items()
+            if words.split()[1:3] == ["start", "replica"]
         ]
         return found
 
@@ -331,9 +331,8 @@ def test_a_stuck_loop_is_killed_within_its_bound_and_loses_nothing(
 
 def all_of(machines: Machines, node: int) -> dict[str, psutil.Process]:
     """The program's processes on a machine, by their words."""
-    inside = machines.containers[node].init().children(recursive=True)
-    titles = {one: " ".join(words_of(one)) for one in inside}
-    return {title: one for one, title in titles.items() if "start" in title.split()}
+    inside = below(machines.containers[node].init())
+    return {title: one for title, one in inside.items() if "start" in title.split()}
 
 
 def kill_and_serve_on(machines: Machines, node: int, title: str) -> None:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests import forked
-from tests.killed import kill_whole
+from tests.killed import below, kill_whole
 from tests.packaging import frozen
 from tests.packaging.bare import Bare
 from tests.patience import HUNG_S
@@ -107,7 +107,7 @@ def test_kill_9_of_each_process_leaves_nothing_that_it_started(
 
         def running() -> dict[str, psutil.Process]:
             """The processes below the launcher, by their words."""
-            return {" ".join(words_of(one)): one for one in launcher.children(recursive=True)}
+            return below(launcher)
 
         before = running()
         supervisor = " ".join(words_of(launcher.children()[0]))
