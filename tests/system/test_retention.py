@@ -46,8 +46,14 @@ async def history(site: LocalSite) -> list[int]:
     access = site.access()
     async with Client(access.endpoints, access.token, patience_s=60.0) as client:
         room = (await client.create_room(ROOM)).room_id
-        page = await client.snapshot(room, from_op=1, limit=1000)
-        return [message.op for message in page.messages]
+        found: list[int] = []
+        has_more = True
+        while has_more:  # a page may hold fewer than were asked for
+            after = found[-1] + 1 if found else 1
+            page = await client.snapshot(room, from_op=after, limit=1000)
+            found += [message.op for message in page.messages]
+            has_more = page.has_more
+        return found
 
 
 class Flooded(LocalSite):
