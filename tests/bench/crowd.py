@@ -9,6 +9,7 @@ they come from several addresses, as several users.
 """
 
 import asyncio
+import contextlib
 import json
 import struct
 import subprocess
@@ -217,11 +218,10 @@ class Socket(asyncio.Protocol):
             server_hostname=endpoint.host,
             local_addr=(address, 0),
         )
-        try:
+        with contextlib.ExitStack() as unready:
+            unready.callback(made.abort)
             await made._ready
-        except BaseException:
-            made.abort()
-            raise
+            unready.pop_all()
         return made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
