@@ -13,7 +13,7 @@ from appliance.cores.console.about import About
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import KnownNode
 from appliance.drivers.network.ask import ask_status
-from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.options import LOCAL_DEFAULT, node_options
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.formats.status.console import ConsoleStatus
 from appliance.node.acting import ActSite
@@ -21,14 +21,6 @@ from appliance.roles.operator.noting import user
 
 ANSWER_S = 5.0  # for a console that is there and busy
 NO_CONSOLE = "no console of this machine answers: start the node"
-_FOLDER = click.Path(path_type=Path)
-_LOCAL = click.option(
-    "--local",
-    type=_FOLDER,
-    metavar="DIR",
-    help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-)
-_NODE = click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
 
 
 @click.group("alarm")
@@ -37,8 +29,7 @@ def command() -> None:
 
 
 @command.command("list")
-@_LOCAL
-@_NODE
+@node_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_(local: Path | None, node_folder: Path | None, as_json: bool) -> None:
     """What holds, then what is over, the newest first: raised, cleared, seen by whom."""
@@ -51,8 +42,7 @@ def list_(local: Path | None, node_folder: Path | None, as_json: bool) -> None:
 @command.command("seen")
 @click.argument("name")
 @click.option("--of", "subject", required=True, metavar="SUBJECT", help="As `alarm list` has it.")
-@_LOCAL
-@_NODE
+@node_options
 def seen(name: str, subject: str, local: Path | None, node_folder: Path | None) -> None:
     """Say that the alarm NAME was seen: pages show by whom. It goes on until it clears itself."""
     site, nodes = _nodes(local, node_folder)
@@ -64,8 +54,6 @@ def seen(name: str, subject: str, local: Path | None, node_folder: Path | None) 
 
 
 def _nodes(local: Path | None, node_folder: Path | None) -> tuple[ActSite, list[KnownNode]]:
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
         folder = node_folder.absolute()
         site = load_site(folder / SITE_FILE)

@@ -14,13 +14,11 @@ from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
 from appliance.drivers.network.ask import status_of
-from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.options import LOCAL_DEFAULT, node_options
 from appliance.formats.site import SITE_FILE, Shard, load_site
 from appliance.formats.status.replica import GroupClock, ReplicaStatus
 from appliance.node.acting import ActSite
 from appliance.roles.operator.clock_correcting import correct_to, moment
-
-_FOLDER = click.Path(path_type=Path)
 
 
 @click.group("clock")
@@ -29,13 +27,7 @@ def command() -> None:
 
 
 @command.command("correct")
-@click.option(
-    "--local",
-    type=_FOLDER,
-    metavar="DIR",
-    help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-)
-@click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
+@node_options
 @click.option("--yes", is_flag=True, help="Do not ask whether this machine's clock is right.")
 @click.pass_context
 def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, yes: bool) -> None:
@@ -71,8 +63,6 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
 
 
 def _nodes(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
         return [read_node(node_folder.absolute())]
     folder = (local or Path(LOCAL_DEFAULT)).absolute()

@@ -19,7 +19,7 @@ from appliance.drivers.host.node_folder import FEDERATION_FILE, NodeFolder, read
 from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.host.stdio import standard_streams
 from appliance.drivers.network.handlers import Handlers
-from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.options import LOCAL_DEFAULT, node_options
 from appliance.formats.author import AUTHOR_NAME_SIZE_MAX
 from appliance.formats.federation_site import (
     PROFILES,
@@ -54,22 +54,8 @@ def command() -> None:
     """Rooms shared between sites."""
 
 
-def on_nodes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which site, or which node of it."""
-    node = click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
-    local = click.option(
-        "--local",
-        type=_FOLDER,
-        metavar="DIR",
-        help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-    )
-    return local(node(function))
-
-
 def nodes_of(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
     """The nodes of this machine that the options name, by index."""
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
         work_as_owner(node_folder)
         return [read_node(node_folder.absolute())]
@@ -87,7 +73,7 @@ def nodes_of(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
     help=f"Where each node listens for other sites, by TCP and UDP. [default: {PORT}; of a local "
     "site one of each node's own]",
 )
-@on_nodes
+@node_options
 def init(name: str, port: int | None, local: Path | None, node_folder: Path | None) -> None:
     """Call this site NAME among sites, and make its key.
 
@@ -122,7 +108,7 @@ def _ports(nodes: list[NodeFolder], port: int | None, alone: Path | None) -> tup
 
 
 @command.command("invite")
-@on_nodes
+@node_options
 def invite(local: Path | None, node_folder: Path | None) -> None:
     """Print the code by which another site knows this one; it holds no secret.
 
@@ -146,7 +132,7 @@ def invite(local: Path | None, node_folder: Path | None) -> None:
     show_default=True,
     help="datagram: over UDP too, for a link that loses packets.",
 )
-@on_nodes
+@node_options
 def add_site(code: str, carrier: str, local: Path | None, node_folder: Path | None) -> None:
     """Know the site whose `invite` printed CODE, and link to it."""
     peer = decode_code(code, PeerSite)
@@ -159,7 +145,7 @@ def add_site(code: str, carrier: str, local: Path | None, node_folder: Path | No
 
 @command.command("remove-site")
 @click.argument("name")
-@on_nodes
+@node_options
 def remove_site(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Know the site NAME no more: links end, and what it says is refused, whoever passes it on."""
     nodes = nodes_of(local, node_folder)
@@ -191,7 +177,7 @@ def _say_rest(nodes: list[NodeFolder], alone: Path | None) -> None:
 @click.option("--repair-ms-min", type=click.IntRange(1), default=Sharing(()).repair_ms_min)
 @click.option("--repair-ms-max", type=click.IntRange(2), default=Sharing(()).repair_ms_max)
 @click.option("--groups", type=click.IntRange(1, 65535), default=1, help="Of repair answers.")
-@on_nodes
+@node_options
 def share(
     room: str,
     others: tuple[str, ...],
@@ -225,7 +211,7 @@ def share(
 
 @command.command("accept")
 @click.argument("code")
-@on_nodes
+@node_options
 def accept(code: str, local: Path | None, node_folder: Path | None) -> None:
     """Take part in the room that another site's `share` printed CODE for.
 
@@ -257,7 +243,7 @@ def _self(site: FederationSite) -> tuple[str, bytes]:
 
 @command.command("unshare")
 @click.argument("room")
-@on_nodes
+@node_options
 def unshare(room: str, local: Path | None, node_folder: Path | None) -> None:
     """Share ROOM with nobody: what is said from now on stays here."""
     node = nodes_of(local, node_folder)[0]
@@ -276,7 +262,7 @@ def _check_room(room: str) -> None:
 
 @command.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a node.")
-@on_nodes
+@node_options
 def status(as_json: bool, local: Path | None, node_folder: Path | None) -> None:
     """Show links, who carries, and every shared room's buffers and drops."""
     for node in nodes_of(local, node_folder):
@@ -292,7 +278,7 @@ def status(as_json: bool, local: Path | None, node_folder: Path | None) -> None:
 
 
 @command.command("lag")
-@on_nodes
+@node_options
 def lag(local: Path | None, node_folder: Path | None) -> None:
     """Show what other sites have not acknowledged yet, room by room."""
     for _, told in operated.told_by(nodes_of(local, node_folder), operated.ask):
@@ -303,7 +289,7 @@ def lag(local: Path | None, node_folder: Path | None) -> None:
 
 
 @command.command("verify")
-@on_nodes
+@node_options
 def verify(local: Path | None, node_folder: Path | None) -> int:
     """Ask every site for the order of every shared room; name the first message that differs."""
     code, seen = 0, 0

@@ -18,7 +18,7 @@ from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder, read_node
 from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.network.ask import status_of
-from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.options import LOCAL_DEFAULT, node_options
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import SITE_FILE, Shard, encode_site, load_site, retention_days_of
 from appliance.formats.status.replica import ReplicaStatus
@@ -26,14 +26,6 @@ from appliance.node.acting import ActSite
 from appliance.roles.keeper import Segments, kept_of, time_of
 
 GIB = 1 << 30
-_FOLDER = click.Path(path_type=Path)
-_LOCAL = click.option(
-    "--local",
-    type=_FOLDER,
-    metavar="DIR",
-    help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-)
-_NODE = click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
 
 
 @click.group("retention")
@@ -42,8 +34,7 @@ def command() -> None:
 
 
 @command.command("show")
-@_LOCAL
-@_NODE
+@node_options
 @click.option("--days", help="Try another setting: what it would drop. Nothing is changed.")
 def show(local: Path | None, node_folder: Path | None, days: str | None) -> None:
     """Show what is kept, what is dropped next, and for how long the volume lasts."""
@@ -57,8 +48,7 @@ def show(local: Path | None, node_folder: Path | None, days: str | None) -> None
 
 @command.command("set")
 @click.argument("days")
-@_LOCAL
-@_NODE
+@node_options
 @click.option("--dry-run", is_flag=True, help="Say what it would drop, and change nothing.")
 def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool) -> None:
     """Keep messages for DAYS (a fraction is allowed), or `everything`.
@@ -93,8 +83,6 @@ def _words(days: float) -> str:
 
 def _places(local: Path | None, node_folder: Path | None) -> tuple[Path, list[NodeFolder]]:
     """Where the site file lies, and the nodes of this machine."""
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
         folder = node_folder.absolute()
         return folder, [read_node(folder)]

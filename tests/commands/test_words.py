@@ -26,3 +26,14 @@ def test_a_word_like_no_command_gets_no_guess(
 ) -> None:
     said = sentence(tigerchat("xyzzy", cwd=tmp_path), 2)
     assert "No such command 'xyzzy'" in said and "Did you mean" not in said
+
+
+@pytest.mark.parametrize(
+    "words", ["alarm list", "clock correct", "federation status", "member list", "retention show"]
+)
+def test_a_site_and_one_node_of_it_are_not_named_at_once(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path, words: str
+) -> None:
+    both = ("--local", tmp_path / "run", "--node-folder", tmp_path / "node")
+    said = sentence(tigerchat(*words.split(), *both, cwd=tmp_path), 2)
+    assert "say --local DIR or --node-folder F, not both" in said
