@@ -33,8 +33,8 @@ CHANNEL = channel_name(room_id_of(ROOM))
 DROP_PERCENT = 30
 CUT_S = QUORUM_LOST_S = 20.0
 # a cut that ends links too, where silence ends them sooner than usual
-CUT_BRIEF_S = 3.0
-SILENT_BRIEFLY = {"appliance.drivers.network.quic_links.quic_endpoint.LINK_IDLE_S": 2.0}
+CUT_BRIEF_S = 2.2
+SILENT_BRIEFLY = {"appliance.drivers.network.quic_links.quic_endpoint.LINK_IDLE_S": 1.5}
 KILL_ROUNDS = 5  # of the carrying node, at each of two sites
 PACE_S = 0.5  # between two messages of one person
 

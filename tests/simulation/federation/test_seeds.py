@@ -18,7 +18,7 @@ from appliance.simulation.federation.options import draw
 from appliance.simulation.federation.report import failure_report, run
 
 ROOT = Path(__file__).parents[3]
-FIXED, FRESH, EQUAL = 30, 12, 3
+FIXED, FRESH, EQUAL = 20, 12, 3
 FIXED_SOAK = 250
 PROCESSES = 2  # that go through many
 
