@@ -24,6 +24,10 @@ FLOORS: dict[str, tuple[str, ...]] = {
     # the library of QUIC, of which both ends of a connection need the same
     "drivers/network": ("base", "formats", "drivers/quic", "drivers/="),
     "drivers/chat": ("base", "formats", "drivers/quic", "drivers/="),
+    # names of files that are durable
+    "drivers/hdfs": ("base", "formats", "drivers/files", "drivers/="),
+    "drivers/host": ("base", "formats", "drivers/files", "drivers/="),
+    "drivers/nvme": ("base", "formats", "drivers/files", "drivers/="),
     "drivers/*": ("base", "formats", "drivers/="),
     "reports": ("base", "formats", "reports"),
     # they write to the log as an operator's command does

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError
-from appliance.drivers.host.durable_file import sync_folder
+from appliance.drivers.files.folders import sync_folder
 from appliance.drivers.host.node_folder import FORMATTED_FILE, JOINING_FILE, read_node
 from appliance.drivers.host.node_user import work_as_owner
 from appliance.drivers.host.process import die_with_parent

@@ -28,7 +28,8 @@ SESSION_ROW_SIZE = 256
 MEMBER_ROW_SIZE = 512
 
 
-def _sectors(size: int) -> int:
+def whole_sectors(size: int) -> int:
+    """`size` in bytes, up to the end of its last sector."""
     return -(-size // SECTOR_SIZE) * SECTOR_SIZE
 
 
@@ -94,12 +95,12 @@ class Geometry:
         """Bytes of the records of a full segment, zero padded to the sector: where its footer
         starts.
         """
-        return _sectors(self.segment_records * RECORD_SIZE)
+        return whole_sectors(self.segment_records * RECORD_SIZE)
 
     @property
     def extent_size(self) -> int:
         """A segment's extent; 23 MiB in production."""
-        size = self.segment_data_size + _sectors(self.footer_size_max)
+        size = self.segment_data_size + whole_sectors(self.footer_size_max)
         return -(-size // MIB) * MIB if size > MIB else size
 
     # --- zones of the data file

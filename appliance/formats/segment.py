@@ -22,7 +22,7 @@ from appliance.base.errors import FormatError
 from appliance.base.layout import struct_of
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.padding import is_zero
-from appliance.formats.geometry import RECORD_SIZE, Geometry
+from appliance.formats.geometry import RECORD_SIZE, Geometry, whole_sectors
 from appliance.formats.record import MSG_ID, RECORD, record_hash
 
 MAGIC = b"TIGRSEGM"
@@ -372,7 +372,7 @@ class SegmentView:
         )
         if rebuilt != self.footer_bytes:
             raise FormatError(f"segment {self.number}: footer does not index its records")
-        footer_end = -(-self.footer.size // SECTOR_SIZE) * SECTOR_SIZE
+        footer_end = whole_sectors(self.footer.size)
         if not (
             is_zero(self.data[size : self.geometry.segment_data_size])
             and is_zero(self.data[self.geometry.segment_data_size :][self.footer.size : footer_end])

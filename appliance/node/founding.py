@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.drivers.files.folders import sync_folder
 from appliance.drivers.host import identity
-from appliance.drivers.host.durable_file import sync_folder, write_durable
+from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import (
     FEDERATION_FILE,
     JOINING_FILE,

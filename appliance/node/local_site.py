@@ -10,7 +10,7 @@ import click
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import counted
-from appliance.drivers.chat.access import local_token
+from appliance.drivers.chat.access import RIGHTS_USUAL, local_token
 from appliance.drivers.host.durable_file import lock_folder
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
@@ -37,7 +37,6 @@ from appliance.node.supervisor import Supervisor, supervise
 POLL_S = 0.05  # between two looks whether a local site serves
 PATIENCE_S = 30.0  # until it is said what a local site still waits for
 TOKEN_USER, TOKEN_TTL_S = "alice", 24 * 3600
-TOKEN_RIGHTS = {"*": ["read", "send", "moderate"]}
 LOCAL_DEFAULT = "run"  # where `send`, `tail` and others look for a local site
 
 
@@ -204,7 +203,7 @@ class LocalStart:
             lines.append(
                 f"  {node.node.name}   chat {chat_url(node)}   console {console_url(node)}"
             )
-        token = local_token(self.folder, TOKEN_USER, TOKEN_RIGHTS, TOKEN_TTL_S)
+        token = local_token(self.folder, TOKEN_USER, RIGHTS_USUAL, TOKEN_TTL_S)
         where = "" if self.folder == Path(LOCAL_DEFAULT).absolute() else f" --local {self.folder}"
         tigerchat = "tigerchat" if len(own_command()) == 1 else ".venv/bin/tigerchat"
         lines += [

@@ -15,9 +15,10 @@ from appliance.cores.edge import edge as core
 from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.session import Session as Connection
-from appliance.cores.edge.token import ADMIN, Claims
+from appliance.cores.edge.token import Claims
 from appliance.formats import record
 from appliance.formats.author import author_id_of
+from appliance.formats.client.rights import ADMIN
 from appliance.formats.envelope import OPERATION_APPEND, Header
 from appliance.formats.geometry import (
     RECORD_SIZE,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.cores.edge.token import ADMIN, READ, SEND, Tokens, parse_jwks
+from appliance.cores.edge.token import Tokens, parse_jwks
+from appliance.formats.client.rights import ADMIN, READ, SEND
 from appliance.formats.site import load_site
 from tests.commands.conftest import Sentence, Tigerchat
 from tests.system.local_site import LocalSite

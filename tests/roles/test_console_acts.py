@@ -19,10 +19,10 @@ import pytest
 from appliance.__main__ import main
 from appliance.base.errors import StorageError
 from appliance.cores.console.about import About
-from appliance.drivers.chat.token import RIGHTS
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.status import StatusServer
+from appliance.formats.client.rights import RIGHTS
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import BODY, BODY_LEN
 from appliance.formats.room_name import room_id_of

@@ -11,7 +11,7 @@ from appliance.cores.vsr import recovery
 from appliance.formats import envelope as env
 from appliance.formats import segment as seg
 from appliance.formats import snapshot
-from appliance.formats.geometry import HEADER_SIZE, RECORD_SIZE
+from appliance.formats.geometry import HEADER_SIZE, RECORD_SIZE, whole_sectors
 from appliance.formats.record import record_hash
 from tests.scenarios.stage import ROOM, Stage
 from tests.scenarios.story import Vocabulary
@@ -243,7 +243,7 @@ def _on_medium(stage: Stage, machine: Any, op: int) -> bool:
     if witness is None or prepare is None or not witness.digest == prepare.digest == digest:
         return False
     end = HEADER_SIZE + prepare.body_size
-    data = disk.peek(at, -(-end // SECTOR_SIZE) * SECTOR_SIZE)
+    data = disk.peek(at, whole_sectors(end))
     return env.body_valid(prepare, data[HEADER_SIZE:end]) and not any(data[end:])
 
 

@@ -8,7 +8,7 @@ from appliance.base.limits import PEOPLE_MAX
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.people import ONLINE, States
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.token import READ
+from appliance.formats.client.rights import READ
 
 WAITING, TOLD, STALE = "waiting", "told", "stale"  # of a follower, see `objects`
 

@@ -9,9 +9,9 @@ from appliance.cores.edge.objects import Objects
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.token import MODERATE, READ, SEND
 from appliance.formats.client import objects as frames
 from appliance.formats.client.fields import id_bytes
+from appliance.formats.client.rights import MODERATE, READ, SEND
 from appliance.formats.client_errors import ObjectRefused
 
 

@@ -29,11 +29,11 @@ from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
-from appliance.cores.edge.token import SEND
 from appliance.formats.author import author_name
 from appliance.formats.client import objects as frames
 from appliance.formats.client.fields import id_bytes
 from appliance.formats.client.frame import Frame
+from appliance.formats.client.rights import SEND
 from appliance.formats.client_errors import Busy, Forbidden, ObjectRefused, Unavailable
 
 ASK, SAY = "ask", "say"

@@ -23,6 +23,7 @@ from appliance.base.limits import (
     TOKEN_SIZE_MAX,
 )
 from appliance.formats.author import AUTHOR_NAME_SIZE_MAX, author_id_of
+from appliance.formats.client.rights import IMPORT, RIGHTS, SEND
 from appliance.formats.client_errors import (
     TokenExpired,
     TokenInvalid,
@@ -32,10 +33,8 @@ from appliance.formats.client_errors import (
 )
 from appliance.formats.revocation import JTI_SIZE_MAX
 
-READ, SEND, MODERATE, IMPORT, ADMIN = 1, 2, 4, 16, 31  # admin includes the others
 ALGORITHMS = ("EdDSA", "Ed25519")
 jwt.register_algorithm("Ed25519", OKPAlgorithm())
-RIGHTS = {"read": READ, "send": SEND, "moderate": MODERATE, "import": IMPORT, "admin": ADMIN}
 
 _OPTIONS: Any = {
     "verify_signature": True,

@@ -18,7 +18,7 @@ import numpy as np
 from appliance.base.checksum import sha256
 from appliance.base.limits import SECTOR_SIZE
 from appliance.cores.rooms.open_ids import OpenIds
-from appliance.formats.geometry import RECORD_SIZE, Geometry
+from appliance.formats.geometry import RECORD_SIZE, Geometry, whole_sectors
 from appliance.formats.record import LOG_SEQ, PREV_HASH, SEQ
 from appliance.formats.segment import (
     HEAD_SIZE,
@@ -225,7 +225,7 @@ class OpenSegment:
             SegmentWrite(
                 self.number,
                 size,
-                footer.ljust(-(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE, b"\0"),
+                footer.ljust(whole_sectors(len(footer)), b"\0"),
                 self.log_seq,
                 tail=False,
             )
@@ -237,7 +237,7 @@ class OpenSegment:
             return
         self._issue_sectors()
         used = self._start - self._base
-        end = -(-used // SECTOR_SIZE) * SECTOR_SIZE
+        end = whole_sectors(used)
         self._ring[self._start : self._base + end] = bytes(end - used)
         self._flushed_log_seq = self.log_seq
         if end > self._issued_end:

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from appliance.base.errors import ConfigurationError
+from appliance.formats.client.rights import RIGHTS
 
-RIGHTS = ("read", "send", "moderate", "import", "admin")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 

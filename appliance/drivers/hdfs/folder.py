@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
+from appliance.drivers.files.folders import sync_folder
 from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
 
 FLUSH_SIZE = 4 * BLOCK_SIZE  # durable at once: a whole file would keep the disk busy for long
@@ -81,7 +82,7 @@ class FolderTarget:
             if not overwrite and place.exists():
                 return False
             os.replace(self._root / source, place)
-            _sync(place.parent)
+            sync_folder(place.parent)
         except OSError as error:
             raise _refusal(place, error) from error
         return True
@@ -123,14 +124,6 @@ def _make(folder: Path) -> None:
 def _entry(place: Path) -> Entry:
     stat = place.stat()
     return Entry(place.name, stat.st_size, place.is_dir(), stat.st_mtime_ns // 1_000_000)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _refusal(place: Path, error: OSError) -> TargetError:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.drivers.files.folders import sync_folder
 
 
 def write_durable(path: Path, data: str | bytes, mode: int = 0o644) -> None:
@@ -25,15 +26,6 @@ def write_durable(path: Path, data: str | bytes, mode: int = 0o644) -> None:
         os.close(fd)
     fresh.rename(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names made or removed in `folder` durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def lock_folder(folder: Path, name: str = ".lock") -> int:

@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 
 from appliance.base.json_text import parse_json
-from appliance.drivers.host.durable_file import sync_folder, write_durable
+from appliance.drivers.files.folders import sync_folder
+from appliance.drivers.host.durable_file import write_durable
 from appliance.formats.superblock import Superblock
 from appliance.formats.volume_file import VolumeFile
 

@@ -30,7 +30,8 @@ from appliance.base.errors import ConfigurationError, FormatError, StorageError
 from appliance.base.json_text import parse_json
 from appliance.base.limits import MIB
 from appliance.base.signature import PUBLIC_KEY_SIZE
-from appliance.drivers.host.durable_file import sync_folder, unusable, write_durable
+from appliance.drivers.files.folders import sync_folder
+from appliance.drivers.host.durable_file import unusable, write_durable
 from appliance.formats.update_bundle import HEAD_SIZE_MAX, Manifest, parse_head
 from appliance.formats.volume_level import NOT_TOLD
 

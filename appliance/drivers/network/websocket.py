@@ -61,10 +61,10 @@ from appliance.drivers.network.refusals import (
 )
 from appliance.drivers.network.turns import Turns
 from appliance.formats.client.address import PATH
-from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from appliance.formats.client.frame import SUBPROTOCOLS
 from appliance.formats.client_errors import RateLimited
 
-SUBPROTOCOLS = (Subprotocol(SUBPROTOCOL_BINARY), Subprotocol(SUBPROTOCOL_JSON))
+_SUBPROTOCOLS = tuple(map(Subprotocol, SUBPROTOCOLS))
 PING_SECONDS = 20.0  # between two pings; silence over two of them ends a connection
 AGAIN_MS = 1_000  # until a client of which there are too many may come again
 CLOSE_SECONDS = 2.0  # for a client to answer our closing
@@ -81,10 +81,10 @@ class _Library(ServerProtocol):
     would be bound to it, and keep it for the collector."""
 
     def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol:
-        for subprotocol in SUBPROTOCOLS:
+        for subprotocol in _SUBPROTOCOLS:
             if subprotocol in subprotocols:
                 return subprotocol
-        raise NegotiationError("offer subprotocol tigerchat.v1.json or tigerchat.v1.binary")
+        raise NegotiationError(f"offer subprotocol {' or '.join(SUBPROTOCOLS)}")
 
 
 class PlainHttp:
@@ -355,7 +355,7 @@ class Connection(Visitor):
         """Answer the handshake before anything behind it is parsed: that may be broken."""
         assert self.transport is not None
         protocol = _Library(
-            subprotocols=SUBPROTOCOLS,
+            subprotocols=_SUBPROTOCOLS,
             max_size=STRANGER_FRAME_SIZE_MAX,
             logger=_quiet,
         )

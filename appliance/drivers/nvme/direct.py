@@ -100,15 +100,6 @@ def birth_ns(fd: int) -> int:
     return max(0, seconds * 1_000_000_000 + nanoseconds)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names made or removed in `folder` durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def flush_file(path: Path) -> None:
     """Make durable what any process wrote to `path`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

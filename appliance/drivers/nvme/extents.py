@@ -10,12 +10,12 @@ from pathlib import Path
 
 from appliance.base.errors import StorageError
 from appliance.base.limits import EXTENTS_OPEN_MAX
+from appliance.drivers.files.folders import sync_folder
 from appliance.drivers.nvme.direct import (
     ZERO_FILL_STEP,
     DirectFile,
     aligned_buffer,
     open_direct,
-    sync_folder,
     zero_fill,
 )
 from appliance.drivers.nvme.flushes import Flushes

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance.base.errors import FormatError, StorageError
-from appliance.base.limits import MIB, SECTOR_SIZE
+from appliance.base.limits import MIB
 from appliance.drivers.nvme.device import ERASES, contents, open_alone, probe, size_of, zero_out
 from appliance.drivers.nvme.direct import aligned_buffer
+from appliance.formats.geometry import whole_sectors
 from appliance.formats.partition_table import parse_partition_table
 
 _STEP = 4 * MIB
@@ -79,7 +80,7 @@ def _write(
                 if count != min(_STEP, size - at):
                     raise StorageError(f"{image} was cut short while it was written: begin anew")
                 digest.update(buffer[:count])
-                whole = -(-count // SECTOR_SIZE) * SECTOR_SIZE
+                whole = whole_sectors(count)
                 buffer[count:whole] = bytes(whole - count)
                 if os.pwrite(fd, buffer[:whole], at) != whole:
                     raise StorageError(f"{device}: short write at {at}: check the device")
@@ -96,7 +97,7 @@ def _read(fd: int, device: Path, size: int, buffer: memoryview, progress: Progre
     digest = hashlib.sha256()
     for at in range(0, size, _STEP):
         count = min(_STEP, size - at)
-        whole = -(-count // SECTOR_SIZE) * SECTOR_SIZE
+        whole = whole_sectors(count)
         try:
             if os.preadv(fd, [buffer[:whole]], at) != whole:
                 raise StorageError(f"{device}: short read at {at}: check the device")

@@ -14,7 +14,7 @@ from appliance.base.limits import MIB, SECTOR_SIZE
 from appliance.drivers.nvme.device import DATA, device_of, locate_extent
 from appliance.drivers.nvme.direct import aligned_buffer, open_direct
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
-from appliance.formats.geometry import Geometry
+from appliance.formats.geometry import Geometry, whole_sectors
 
 
 class VolumeReader:
@@ -68,7 +68,7 @@ class VolumeReader:
         assert offset % SECTOR_SIZE == 0
         parts = []
         while length > 0:
-            size = min(len(self._buffer), -(-length // SECTOR_SIZE) * SECTOR_SIZE)
+            size = min(len(self._buffer), whole_sectors(length))
             try:
                 got = os.preadv(file, [self._buffer[:size]], offset)
             except OSError:

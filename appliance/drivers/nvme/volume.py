@@ -16,6 +16,7 @@ from typing import Any
 from appliance.base.errors import StorageError
 from appliance.base.json_text import parse_json
 from appliance.base.limits import IO_GROUP_SIZE_MAX, IO_STEP_BACK, MIB, SECTOR_SIZE
+from appliance.drivers.files.folders import sync_folder
 from appliance.drivers.nvme import device as devices
 from appliance.drivers.nvme.device_extents import DeviceExtents
 from appliance.drivers.nvme.direct import (
@@ -27,14 +28,19 @@ from appliance.drivers.nvme.direct import (
     lasting_inode,
     open_direct,
     refuse_memory,
-    sync_folder,
     zero_fill,
 )
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT, Extents
 from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.flushes import Flushes
 from appliance.drivers.nvme.lane import STORAGE_WRITE, Buffer, Lane, ReadItem, WriteItem
-from appliance.formats.geometry import PRODUCTION, SMALL, SUPERBLOCK_ZONE_SIZE, Geometry
+from appliance.formats.geometry import (
+    PRODUCTION,
+    SMALL,
+    SUPERBLOCK_ZONE_SIZE,
+    Geometry,
+    whole_sectors,
+)
 from appliance.formats.status.replica import VolumeStatus
 from appliance.formats.volume_file import ID_SIZE, VolumeFile
 from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
@@ -399,7 +405,7 @@ class Volume:
 
     def _read_range(self, address: int, length: int, buffer: memoryview) -> bytes | None:
         low = address // SECTOR_SIZE * SECTOR_SIZE
-        size = -(-(address + length) // SECTOR_SIZE) * SECTOR_SIZE - low
+        size = whole_sectors(address + length) - low
         if size > len(buffer):
             buffer = aligned_buffer(size)
         found = self.locate(low, writing=False)

@@ -11,6 +11,7 @@ from appliance.formats.client_errors import FrameMalformed
 
 SUBPROTOCOL_JSON = "tigerchat.v1.json"
 SUBPROTOCOL_BINARY = "tigerchat.v1.binary"
+SUBPROTOCOLS = (SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON)
 SUBPROTOCOL_TOKEN = "tigerchat.token."  # and a token: of pages, which cannot send Authorization
 BINARY_VERSION = 1
 HEAD = struct.Struct("<BBH")  # code, version, count

@@ -7,7 +7,8 @@ from pathlib import Path
 from appliance.base.errors import ConfigurationError
 from appliance.cores.edge.joining_nodes import JoiningNodes
 from appliance.cores.edge.shard_room import ShardRoom
-from appliance.drivers.host.durable_file import sync_folder, write_durable
+from appliance.drivers.files.folders import sync_folder
+from appliance.drivers.host.durable_file import write_durable
 from appliance.formats.joining_node import grown
 from appliance.formats.revocation import SHARD
 from appliance.formats.site import encode_site, load_site

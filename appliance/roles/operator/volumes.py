@@ -20,7 +20,8 @@ from appliance import VERSION
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.json_text import parse_json
 from appliance.cores.vsr.open import format_writes
-from appliance.drivers.host.durable_file import sync_folder, write_durable
+from appliance.drivers.files.folders import sync_folder
+from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
     NodeFolder,

@@ -9,10 +9,10 @@ from appliance.base.prng import Prng
 from appliance.cores.edge.catalogue import Catalogue
 from appliance.cores.edge.requests.access import allowed_by
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.token import IMPORT, MODERATE, READ, SEND
 from appliance.formats import session as replies
 from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.fields import id_bytes
+from appliance.formats.client.rights import IMPORT, MODERATE, READ, SEND
 from appliance.formats.client.rooms import (
     CloseRoom,
     ListRooms,

@@ -14,16 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.base.errors import InputError
-from appliance.cores.edge.token import (
-    ADMIN,
-    MODERATE,
-    READ,
-    SEND,
-    Tokens,
-    parse_jwks,
-    pattern_matches,
-)
+from appliance.cores.edge.token import Tokens, parse_jwks, pattern_matches
 from appliance.formats.author import author_id_of
+from appliance.formats.client.rights import ADMIN, MODERATE, READ, SEND
 from appliance.formats.client_errors import (
     TokenExpired,
     TokenInvalid,

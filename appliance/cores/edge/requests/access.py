@@ -10,7 +10,7 @@ from appliance.cores.edge.publish import Lane, MessageIds, log_session_for, pack
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Awaited, Session
-from appliance.cores.edge.token import IMPORT, READ, SEND
+from appliance.formats.client.rights import IMPORT, READ, SEND
 from appliance.formats.client_errors import Forbidden, RoomClosed, RoomUnknown, Unavailable
 from appliance.formats.event import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID

@@ -23,9 +23,9 @@ from appliance.cores.edge.requests.access import Access, allowed_by
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import ZERO16, Session
-from appliance.cores.edge.token import IMPORT, MODERATE, READ, SEND
 from appliance.formats import session as replies
 from appliance.formats.client.fields import id_bytes
+from appliance.formats.client.rights import IMPORT, MODERATE, READ, SEND
 from appliance.formats.client.rooms import CloseRoom, RoomState, RoomStateRequest
 from appliance.formats.client_errors import Busy, Forbidden, Unavailable
 from appliance.formats.event import POLICY_CLOSED, decode_policy, encode_policy

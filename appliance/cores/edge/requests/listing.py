@@ -11,9 +11,9 @@ from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.closing import room_state
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
-from appliance.cores.edge.token import READ
 from appliance.formats.checkpoint import POLICY
 from appliance.formats.client.fields import id_of
+from appliance.formats.client.rights import READ
 from appliance.formats.client.rooms import ListRooms, RoomItem, RoomsPage
 from appliance.formats.client_errors import FieldInvalid, Unavailable
 from appliance.formats.event import POLICY_CLOSED

@@ -10,8 +10,8 @@ from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Sends, Session
-from appliance.cores.edge.token import IMPORT, MODERATE, SEND
 from appliance.formats.client.fields import id_of
+from appliance.formats.client.rights import IMPORT, MODERATE, SEND
 from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import SendItem, parse_sends
 from appliance.formats.client_errors import (

@@ -7,10 +7,11 @@ from appliance.cores.edge.requests.directory import Directories
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.subscription import Fanout
-from appliance.cores.edge.token import READ, Claims, Tokens
+from appliance.cores.edge.token import Claims, Tokens
 from appliance.formats.author import author_name
 from appliance.formats.client.connection import NodeState, Ping, Pong
 from appliance.formats.client.fields import id_bytes, id_of
+from appliance.formats.client.rights import READ
 from appliance.formats.client.sign_in import ConnectionLimits, Hello, RefreshToken, Welcome
 from appliance.formats.client_errors import (
     ConnectionsTooMany,

@@ -22,11 +22,10 @@ from appliance.drivers.network.refusals import (
 )
 from appliance.drivers.network.websocket import Connection
 from appliance.formats.client.address import PATH
-from appliance.formats.client.frame import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from appliance.formats.client.frame import SUBPROTOCOLS
 
-_SUBPROTOCOLS = (SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON)
-_OFFER = "offer subprotocol tigerchat.v1.json or tigerchat.v1.binary\n"
-_PATHS = "conversations are at /v1/tigerchat.v1.json and /v1/tigerchat.v1.binary\n"
+_OFFER = f"offer subprotocol {' or '.join(SUBPROTOCOLS)}\n"
+_PATHS = f"conversations are at {' and '.join(f'{PATH}/{name}' for name in SUBPROTOCOLS)}\n"
 _DRAFTS = "this port has WebTransport as in draft-ietf-webtrans-http3-02\n"
 _WEBSOCKET_VERSION = "13"
 
@@ -85,7 +84,7 @@ def _open_websocket(
         for value in request.values(b"sec-websocket-protocol")
         for name in value.split(",")
     }
-    subprotocol = next((name for name in _SUBPROTOCOLS if name in offered), None)
+    subprotocol = next((name for name in SUBPROTOCOLS if name in offered), None)
     if subprotocol is None:
         return MALFORMED, Refusal(400, _OFFER)
     try:
@@ -114,7 +113,7 @@ def _open_webtransport(
     if not speaks_draft:
         return MALFORMED, Refusal(400, _DRAFTS)
     subprotocol = request.path.removeprefix(PATH + "/")
-    if subprotocol not in _SUBPROTOCOLS:
+    if subprotocol not in SUBPROTOCOLS:
         return NO_PATH, Refusal(404, _PATHS)
     try:
         admitted = _admitted(client, request, services)

@@ -1,0 +1,1 @@
+"""What every driver that keeps files needs: names that are durable."""
