@@ -1,14 +1,16 @@
 """The settings of one node, `node.toml`: what an operator may choose for this machine.
 
-One table holds every key with its allowed values and its default; there are no other settings. What
+`Settings` has every key with its allowed values and its default; there are no others. What
 must be the same on all nodes lies in the site file; what nobody needs to choose is a limit in code.
 """
 
 from dataclasses import dataclass
+from typing import Annotated, get_args, get_type_hints
 
 from appliance.base.limits import OBJECTS_MIB, SNAPSHOTS_MIB, TOKEN_LIFE_S_DEFAULT
 from appliance.formats.configuration import (
     FilePath,
+    Key,
     check_table,
     one_of,
     read_toml,
@@ -23,72 +25,85 @@ SHIP_FOLDER, SHIP_OFF = "folder", "off"  # of ship_target; anything else is a pl
 RATE_MAX = 10_000_000  # messages a second, in effect no limit
 
 
-KEYS = {
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values of one node, checked. Each field is a key of the file, with what is allowed and
+    its default."""
+
     # Which node of the site file this one is.
-    "index": whole(0, NODES_MAX - 1),
+    index: Annotated[int, whole(0, NODES_MAX - 1)]
     # Chat clients of one edge, all together and from one address.
-    "connections_max": whole(1, 1_000_000, 20_000),
-    "connections_per_address_max": whole(1, 1_000_000, 2_000),
+    connections_max: Annotated[int, whole(1, 1_000_000, 20_000)]
+    connections_per_address_max: Annotated[int, whole(1, 1_000_000, 2_000)]
     # Connections a second from one address; more are closed before TLS, which costs a millisecond.
-    "address_connect_rate": whole(1, RATE_MAX, 250),
+    address_connect_rate: Annotated[int, whole(1, RATE_MAX, 250)]
     # Messages a second that are accepted; more are answered with an error and a time to wait.
-    "device_rate": whole(1, RATE_MAX, 200),
-    "user_rate": whole(1, RATE_MAX, 400),
-    "room_rate": whole(1, RATE_MAX, 50_000),
-    "address_rate": whole(1, RATE_MAX, 50_000),
+    device_rate: Annotated[int, whole(1, RATE_MAX, 200)]
+    user_rate: Annotated[int, whole(1, RATE_MAX, 400)]
+    room_rate: Annotated[int, whole(1, RATE_MAX, 50_000)]
+    address_rate: Annotated[int, whole(1, RATE_MAX, 50_000)]
     # Seconds that a token may be valid, from its `iat` to its `exp`; longer ones are refused.
-    "token_life_s_max": whole(60, 366 * 86_400, TOKEN_LIFE_S_DEFAULT),
+    token_life_s_max: Annotated[int, whole(60, 366 * 86_400, TOKEN_LIFE_S_DEFAULT)]
     # Host names under which chat clients reach this site, beside those in the site file and any
     # address in numbers; several with commas. Browsers that name another one are refused.
-    "client_hosts": text(1000, ""),
+    client_hosts: Annotated[str, text(1000, "")]
     # false: chat clients connect without TLS; for measurements and behind a proxy only.
-    "client_tls": switch(True),
+    client_tls: Annotated[bool, switch(True)]
     # Edges that share client_port, one process each.
-    "edge_processes": whole(1, 64, 1),
+    edge_processes: Annotated[int, whole(1, 64, 1)]
     # Where the console listens: a management address, not that of the chat.
-    "console_host": text(253, "127.0.0.1"),
+    console_host: Annotated[str, text(253, "127.0.0.1")]
     # Names, with spaces between, under which operators reach the console; addresses need none.
-    "console_names": text(1000, ""),
+    console_names: Annotated[str, text(1000, "")]
     # "auto" gives each role process a core of its own where there are enough; "off" never does.
-    "pinning": one_of(("auto", "off"), "auto"),
+    pinning: Annotated[str, one_of(("auto", "off"), "auto")]
     # "auto" keeps the memory of each process from being swapped out, where the system lets us.
-    "memory_lock": one_of(("auto", "off"), "auto"),
+    memory_lock: Annotated[str, one_of(("auto", "off"), "auto")]
     # Real-time priority (SCHED_FIFO) of replicas and edges that have a core of their own; 0: none.
-    "realtime_priority": whole(0, 50, 0),
+    realtime_priority: Annotated[int, whole(0, 50, 0)]
     # Milliseconds by which each flush of a volume is delayed, to try a slow disk; 0 in service.
-    "flush_slow_ms": whole(0, 1000, 0),
+    flush_slow_ms: Annotated[int, whole(0, 1000, 0)]
     # Milliseconds between two places that the scrubber reads; smaller finds damage sooner.
-    "scrub_interval_ms": whole(10, 600_000, 100),
+    scrub_interval_ms: Annotated[int, whole(10, 600_000, 100)]
     # The way of a prepare to the other replicas; "auto" is a star up to 3 of them, else a chain.
-    "routing": one_of(("auto", "star", "chain"), "auto"),
+    routing: Annotated[str, one_of(("auto", "star", "chain"), "auto")]
     # Where committed records are shipped: "folder" (shipped/ in the node's folder), "off", a folder
     # that all nodes see, or an HDFS: http(s)://name-node:9870/folder.
-    "ship_target": text(1000, SHIP_FOLDER),
+    ship_target: Annotated[str, text(1000, SHIP_FOLDER)]
     # Who this node is for HDFS; a file with a delegation token is used instead, where it is named.
-    "ship_user": text(64, "tigerchat"),
-    "ship_token_file": text(1000, ""),
+    ship_user: Annotated[str, text(64, "tigerchat")]
+    ship_token_file: Annotated[str, text(1000, "")]
     # true: send the token to an http:// target as well, where whoever listens can read it.
-    "ship_token_over_http": switch(False),
+    ship_token_over_http: Annotated[bool, switch(False)]
     # Certificates that vouch for an https target, if the system's do not.
-    "ship_ca_file": text(1000, ""),
+    ship_ca_file: Annotated[str, text(1000, "")]
     # Seconds of a period: what is committed in it becomes files with a manifest of their own.
-    "ship_period_s": whole(1, 31 * 86_400, 3600),
+    ship_period_s: Annotated[int, whole(1, 31 * 86_400, 3600)]
     # Bytes a second that are written to the target and read back, together; 0 is no limit.
-    "ship_rate_max": whole(0, 10_000_000_000, 20_000_000),
+    ship_rate_max: Annotated[int, whole(0, 10_000_000_000, 20_000_000)]
     # Seconds after the end of a period: unshipped by then, it is an alarm, and others take over.
-    "ship_late_s": whole(1, 31 * 86_400, 600),
+    ship_late_s: Annotated[int, whole(1, 31 * 86_400, 600)]
     # "off": this node never begins to ship by itself; `tigerchat ship now` makes it.
-    "ship_claim": one_of(("auto", "off"), "auto"),
+    ship_claim: Annotated[str, one_of(("auto", "off"), "auto")]
     # MiB of signed snapshots of sealed segments that the node keeps, the newest ones; 0: none.
-    "snapshots_mib": whole(0, 1 << 30, SNAPSHOTS_MIB),
+    snapshots_mib: Annotated[int, whole(0, 1 << 30, SNAPSHOTS_MIB)]
     # MiB that the store of the objects may grow to; at this bound edits are refused.
-    "objects_mib": whole(1, 1 << 20, OBJECTS_MIB),
+    objects_mib: Annotated[int, whole(1, 1 << 20, OBJECTS_MIB)]
     # Whether this node may be chosen to sign the farm's directory; "on" goes before "auto".
-    "farm_publish": one_of(("off", "on", "auto"), "auto"),
+    farm_publish: Annotated[str, one_of(("off", "on", "auto"), "auto")]
     # true: a member of the farm that does not prove its password too is not spoken to.
-    "farm_require_server_proof": switch(False),
+    farm_require_server_proof: Annotated[bool, switch(False)]
     # The least important lines that reach the log.
-    "log_level": one_of(("debug", "info", "warning", "error"), "info"),
+    log_level: Annotated[str, one_of(("debug", "info", "warning", "error"), "info")]
+
+    @property
+    def has_shipper(self) -> bool:
+        """Whether the node has a shipper: to ship, or for the snapshots that it keeps by itself."""
+        return self.ship_target != SHIP_OFF or self.snapshots_mib > 0
+
+
+KEYS: dict[str, Key] = {
+    name: get_args(hint)[1] for name, hint in get_type_hints(Settings, include_extras=True).items()
 }
 
 # What all nodes of a site have alike, and a node that joins is told. Not what is of one machine:
@@ -99,51 +114,6 @@ SITE_SETTINGS = (
     *("ship_target", "ship_user", "ship_token_over_http", "ship_period_s", "ship_rate_max"),
     *("ship_late_s", "snapshots_mib", "objects_mib"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The values of one node, checked; fields as the keys in `KEYS`."""
-
-    index: int
-    connections_max: int
-    connections_per_address_max: int
-    address_connect_rate: int
-    device_rate: int
-    user_rate: int
-    room_rate: int
-    address_rate: int
-    token_life_s_max: int
-    client_hosts: str
-    client_tls: bool
-    edge_processes: int
-    console_host: str
-    console_names: str
-    pinning: str
-    memory_lock: str
-    realtime_priority: int
-    flush_slow_ms: int
-    scrub_interval_ms: int
-    routing: str
-    ship_target: str
-    ship_user: str
-    ship_token_file: str
-    ship_token_over_http: bool
-    ship_ca_file: str
-    ship_period_s: int
-    ship_rate_max: int
-    ship_late_s: int
-    ship_claim: str
-    snapshots_mib: int
-    objects_mib: int
-    farm_publish: str
-    farm_require_server_proof: bool
-    log_level: str
-
-    @property
-    def has_shipper(self) -> bool:
-        """Whether the node has a shipper: to ship, or for the snapshots that it keeps by itself."""
-        return self.ship_target != SHIP_OFF or self.snapshots_mib > 0
 
 
 def load_settings(path: FilePath) -> Settings:
