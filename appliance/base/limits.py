@@ -312,6 +312,7 @@ FARM_ENDPOINTS_MAX = 256  # service endpoints of one node
 FARM_EXCLUSIONS_MAX = 1024  # identities an administrator keeps out
 FARM_GUESTS_MAX = 1024  # members that ever came by code
 FARM_GUEST_TEXT_MAX = 1024  # characters of each thing that is kept of one
+FARM_PERIOD_MS_MIN, FARM_PERIOD_MS_MAX = 200, 3_600_000  # between two posts of a node
 FARM_SHARDS_MAX = 1024  # shards whose shipper and placement the farm keeps
 FARM_DIRECTORY_SIZE_MAX = 4 * MIB  # bytes of a signed directory
 FARM_HEAD_SIZE_MAX = 8 * KIB  # bytes of the head of a login request or its answer

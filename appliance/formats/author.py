@@ -11,6 +11,7 @@ from hashlib import blake2b
 AUTHOR_NAME_SIZE_MAX = 128  # bytes of UTF-8: the `sub` of a token
 AUTHOR_SYSTEM = 0  # author of records that the shard writes about itself
 AUTHOR_SYSTEM_NAME = "system"
+OPERATOR = "operator"  # who acts at a local site when nobody else is named
 
 _LENGTH = 12
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789-"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from appliance.cores.console.about import About
 from appliance.cores.console.alarm import node_name
 from appliance.cores.console.model import Look, Member, ShardLine
-from appliance.cores.console.stakes import NONE, clients, processes, replica_shard
+from appliance.cores.console.stakes import NONE, clients, lacks_quorum, processes, replica_shard
 
 SHARDS, REPLICAS, EDGES, PROCESSES = "Shards", "Replicas", "Edges", "Processes"  # tables
 FARM = "Farm"
@@ -76,6 +76,29 @@ class Act:
         if "process" in self.named or "shard" in self.named:
             return "process" if "process" in self.named else "shard"
         return "member" if self.of_group else "node"
+
+
+# --- what rows of the site share ------------------------------------------------------------------
+
+
+def of_site(look: Look, row: About) -> list[About]:
+    """Shown where nothing is the subject: beside the site."""
+    return [About()] if row == About() else []
+
+
+def said(words: str) -> Words:
+    """The same words whatever is so."""
+    return lambda look, about: words
+
+
+def done(look: Look, about: About, before: Look) -> bool:
+    """What came about was seen by whoever did it, and is told in its words."""
+    return True
+
+
+def short_of_quorum(look: Look, about: About) -> str:
+    """Which shard can commit nothing now."""
+    return next((why for shard in look.shards if (why := lacks_quorum(shard))), "")
 
 
 # --- what is there --------------------------------------------------------------------------------

@@ -21,10 +21,11 @@ from appliance.cores.console.group_acts import GROUP_ACTS
 from appliance.cores.console.model import Look
 from appliance.cores.console.process_acts import PROCESS_ACTS
 from appliance.cores.console.remedies import REMEDIES
+from appliance.cores.console.room_acts import ROOM_ACTS
 from appliance.cores.console.site_acts import SITE_ACTS
 from appliance.formats.site import Site
 
-ACTS: tuple[Act, ...] = (*PROCESS_ACTS, *GROUP_ACTS, *FARM_ACTS, *SITE_ACTS)
+ACTS: tuple[Act, ...] = (*PROCESS_ACTS, *GROUP_ACTS, *FARM_ACTS, *SITE_ACTS, *ROOM_ACTS)
 BY_NAME = {act.name: act for act in ACTS}
 assert len(BY_NAME) == len(ACTS)
 

@@ -1,5 +1,5 @@
 """Acts on the site as a whole, and on what belongs to none of its processes: shipping, the log's
-time, how long all is kept, rooms, tokens, one node more, and a bundle for whoever helps."""
+time, how long all is kept, tokens, one node more, and a bundle for whoever helps."""
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import LOG_AHEAD_US_MAX
@@ -11,15 +11,17 @@ from appliance.cores.console.act import (
     TEXT,
     Act,
     Asked,
-    Words,
     Written,
+    done,
     name_of,
+    of_site,
+    said,
+    short_of_quorum,
 )
 from appliance.cores.console.cells import duration
 from appliance.cores.console.figures import Shipper
 from appliance.cores.console.model import Look, ShardLine
 from appliance.cores.console.stakes import lacks_quorum, processes
-from appliance.formats.room_name import room_name_fault
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import retention_days_of
 
@@ -36,19 +38,6 @@ NO_NODE_ADDED = (
 VERIFY_S = 3600.0  # for a whole archive to be read
 SHIP_S = 120.0
 CHANGE_S = 120.0
-
-
-def _of_site(look: Look, row: About) -> list[About]:
-    return [About()] if row == About() else []
-
-
-def _said(words: str) -> Words:
-    return lambda look, about: words
-
-
-def _done(look: Look, about: About, before: Look) -> bool:
-    """What came about was seen by whoever did it, and is told in its words."""
-    return True
 
 
 # --- shipping -------------------------------------------------------------------------------------
@@ -158,11 +147,7 @@ def _clock_seen(look: Look, about: About, before: Look) -> bool:
     return _ahead_ms(shard) is not None and not _is_ahead(shard)
 
 
-# --- rooms, tokens, what is kept ------------------------------------------------------------------
-
-
-def _room_unfit(written: Written) -> str:
-    return room_name_fault(written["room"])
+# --- tokens, what is kept -------------------------------------------------------------------------
 
 
 def _days_unfit(written: Written) -> str:
@@ -171,10 +156,6 @@ def _days_unfit(written: Written) -> str:
     except ConfigurationError as error:
         return str(error)
     return ""
-
-
-def _no_quorum(look: Look, about: About) -> str:
-    return next((why for shard in look.shards if (why := lacks_quorum(shard))), "")
 
 
 def _kept_words(look: Look, about: About) -> str:
@@ -213,39 +194,39 @@ SITE_ACTS: tuple[Act, ...] = (
         "alarm-seen",
         (),
         (),
-        _said("Seen"),
+        said("Seen"),
         lambda look, row: [],
-        _said("It is told who has seen the alarm, which goes on until it clears itself."),
-        _said(""),
-        _said("it to be noted"),
-        _done,
-        _said("tigerchat alarm seen NAME --of SUBJECT"),
+        said("It is told who has seen the alarm, which goes on until it clears itself."),
+        said(""),
+        said("it to be noted"),
+        done,
+        said("tigerchat alarm seen NAME --of SUBJECT"),
         asks=(Asked("alarm", "Name of the alarm"), Asked("subject", "Of what")),
     ),
     Act(
         "ship-now",
         (),
         (SITE,),
-        _said("Ship now…"),
-        _of_site,
+        said("Ship now…"),
+        of_site,
         _ship_words,
         _ship_refusal,
         _ship_waits,
         _ship_seen,
-        _said("tigerchat ship now --close"),
+        said("tigerchat ship now --close"),
         patience_s=SHIP_S,
     ),
     Act(
         "ship-verify",
         (),
         (SITE,),
-        _said("Verify what was shipped…"),
-        _of_site,
-        _said("All that lies at the target is read: keys, manifests, their chain, every byte."),
+        said("Verify what was shipped…"),
+        of_site,
+        said("All that lies at the target is read: keys, manifests, their chain, every byte."),
         _ships_nothing,
-        _said("all that lies at the target to be read"),
-        _done,
-        _said("tigerchat ship verify"),
+        said("all that lies at the target to be read"),
+        done,
+        said("tigerchat ship verify"),
         patience_s=VERIFY_S,
         alone=False,
     ),
@@ -253,56 +234,42 @@ SITE_ACTS: tuple[Act, ...] = (
         "retention-show",
         (),
         (SITE,),
-        _said("See what is kept and dropped…"),
-        _of_site,
-        _said("Shows what is kept, what is dropped next, and for how long the volumes last."),
-        _said(""),
-        _said("what is kept to be told"),
-        _done,
-        _said("tigerchat retention show"),
+        said("See what is kept and dropped…"),
+        of_site,
+        said("Shows what is kept, what is dropped next, and for how long the volumes last."),
+        said(""),
+        said("what is kept to be told"),
+        done,
+        said("tigerchat retention show"),
         gives=TEXT,
     ),
     Act(
         "retention-set",
         (),
         (SITE,),
-        _said("Set how long messages are kept…"),
-        _of_site,
+        said("Set how long messages are kept…"),
+        of_site,
         _kept_words,
-        _said(""),
-        _said("the site file to be written"),
-        _done,
-        _said("tigerchat retention set DAYS"),
-        typed=_said("retention"),
+        said(""),
+        said("the site file to be written"),
+        done,
+        said("tigerchat retention set DAYS"),
+        typed=said("retention"),
         asks=(Asked("days", "Days, or “everything”", "everything"),),
         unfit=_days_unfit,
         gives=TEXT,
     ),
     Act(
-        "room-create",
-        (),
-        (SITE,),
-        _said("Create a room…"),
-        _of_site,
-        _said("The room is there for everybody who may read it; one that exists stays as it is."),
-        _no_quorum,
-        _said("the room to be committed"),
-        _done,
-        _said("tigerchat room create NAME"),
-        asks=(Asked("room", "Name of the room"),),
-        unfit=_room_unfit,
-    ),
-    Act(
         "token",
         (),
         (SITE,),
-        _said("Make a token for a user…"),
-        _of_site,
-        _said("The token is shown once, here, and is kept nowhere: who has it is that user."),
-        _said(""),
-        _said("the token to be signed"),
-        _done,
-        _said("tigerchat token --user NAME"),
+        said("Make a token for a user…"),
+        of_site,
+        said("The token is shown once, here, and is kept nowhere: who has it is that user."),
+        said(""),
+        said("the token to be signed"),
+        done,
+        said("tigerchat token --user NAME"),
         asks=(
             Asked("user", "Name of the user"),
             Asked("rights", "Rights", "*=read,send"),
@@ -314,16 +281,16 @@ SITE_ACTS: tuple[Act, ...] = (
         "member-add",
         (),
         (SITE,),
-        _said("Add a standby on this machine…"),
-        _of_site,
-        _said(
+        said("Add a standby on this machine…"),
+        of_site,
+        said(
             "One node more is described, formatted and added to every shard as a standby; it is "
             "started in a terminal then, with `tigerchat start --node-folder`."
         ),
-        _no_quorum,
-        _said("a standby more to belong to the shards"),
+        short_of_quorum,
+        said("a standby more to belong to the shards"),
         _add_seen,
-        _said("tigerchat member add"),
+        said("tigerchat member add"),
         patience_s=CHANGE_S,
         of_group=True,
     ),
@@ -338,9 +305,9 @@ SITE_ACTS: tuple[Act, ...] = (
             f"{name_of(look, about.node)}: no key, token, message or name of a user is in it."
         ),
         _support_refusal,
-        _said("the bundle to be whole"),
-        _done,
-        _said("tigerchat support --node-folder F"),
+        said("the bundle to be whole"),
+        done,
+        said("tigerchat support --node-folder F"),
         patience_s=CHANGE_S,
         gives=FILE,
     ),
@@ -354,7 +321,7 @@ SITE_ACTS: tuple[Act, ...] = (
         _clock_refusal,
         lambda look, about: f"log time of shard {about.shard} to be that of the clocks",
         _clock_seen,
-        _said("tigerchat clock correct"),
+        said("tigerchat clock correct"),
         typed=lambda look, about: f"shard {about.shard}",
         patience_s=60.0,
         of_group=True,

@@ -9,6 +9,8 @@ from appliance.base.json_text import parse_json
 from appliance.base.limits import (
     FARM_EXCLUSIONS_MAX,
     FARM_GUESTS_MAX,
+    FARM_PERIOD_MS_MAX,
+    FARM_PERIOD_MS_MIN,
     FARM_SHARDS_MAX,
 )
 from appliance.cores.directory.acts import GUEST, guest_of, placement_of
@@ -27,7 +29,6 @@ from appliance.formats.status.farm import FarmView, PostedStatus
 
 SNAPSHOT_VERSION = 1
 PERIOD_MS = 60_000  # between two posts of a node, unless an administrator says otherwise
-PERIOD_MS_MIN, PERIOD_MS_MAX = 200, 3_600_000
 RECENT_PERIODS = 3  # a status is recent for so long
 EXPIRY_PERIODS = 10  # a directory is valid for so long, from the log's time on
 AHEAD_MS = 86_400_000  # a date further ahead of all other clocks is that of no clock
@@ -163,7 +164,7 @@ class Directory:
         if isinstance(placement, dict) and self._is_newer(date, self.placement[0]):
             self.placement = (date, placement_of(placement))
             found = True
-        if type(period) is int and PERIOD_MS_MIN <= period <= PERIOD_MS_MAX:
+        if type(period) is int and FARM_PERIOD_MS_MIN <= period <= FARM_PERIOD_MS_MAX:
             if self._is_newer(date, self.period[0]):
                 self.period = (date, period)
                 found = True

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import click
 
+from appliance.formats.author import OPERATOR
 from appliance.formats.client.address import TRANSPORTS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 LOCAL_DEFAULT = Path("run")
-USER_DEFAULT = "operator"
 
 
 class MessageId(click.ParamType):
@@ -137,7 +137,7 @@ _OPTIONS = (
     click.option("--ca", "ca_file", type=_FILE, help="Certificates to trust for --url."),
     click.option(
         "--user",
-        default=USER_DEFAULT,
+        default=OPERATOR,
         show_default=True,
         metavar="NAME",
         help="Whom to be at a local site.",

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import one_line
@@ -14,14 +15,19 @@ from appliance.cores.console.acts import BY_NAME
 from appliance.cores.console.alarm_life import AlarmLife, not_held
 from appliance.cores.console.site_acts import NO_NODE_ADDED, NO_SHIPPER, SHIPPER
 from appliance.cores.console.stakes import NONE, replica_shard
-from appliance.drivers.chat.access import local_token
+from appliance.drivers.chat.access import Access, local_access, local_token
+from appliance.drivers.chat.at_room import at_room
+from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.token import parse_duration, parse_rights
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.network.ask import ask_status
+from appliance.formats.author import OPERATOR
+from appliance.formats.client.rooms import RoomState
 from appliance.formats.site import SITE_FILE
 from appliance.roles.console.verb_process import run_verb
 from appliance.roles.operator.clock_correcting import correct_to
+from appliance.roles.operator.farm import member_named
 from appliance.roles.operator.keeping import Keeper
 from appliance.roles.operator.leading import scrub, step_down
 from appliance.roles.operator.membership import exchange, take_out
@@ -172,6 +178,23 @@ async def _token(order: Order) -> Outcome:
     return Outcome("made, and shown once to whoever asked", text=token)
 
 
+def _access(order: Order) -> Access:
+    return local_access(local_folder(order.node) or order.node.path, OPERATOR)
+
+
+def _closed(*, closed: bool) -> Perform:
+    async def run(order: Order) -> Outcome:
+        access = await asyncio.to_thread(_access, order)
+
+        async def ask(client: Client, room_id: UUID) -> RoomState:
+            return await client.close_room(room_id, closed=closed)
+
+        state = await at_room(access, order.written["room"], ask)
+        return Outcome("closed" if state.closed else "open")
+
+    return run
+
+
 async def _member_add(order: Order) -> None:
     folder = local_folder(order.node)
     assert folder is not None  # checked
@@ -223,6 +246,21 @@ def _farm(*words: str, is_named: bool = True) -> Perform:
     return run
 
 
+async def _farm_placement(order: Order) -> Outcome:
+    words = ["place", str(order.about.shard), *order.written["names"].split()]
+    return Outcome(one_line((await run_verb(["farm", *words, *_where(order.node)])).strip()))
+
+
+def _check_names(order: Order) -> None:
+    for name in order.written["names"].split():
+        member_named(order.node.site, name)
+
+
+async def _farm_period(order: Order) -> Outcome:
+    words = ["farm", "period", order.written["ms"].strip(), *_where(order.node)]
+    return Outcome(one_line((await run_verb(words)).strip()))
+
+
 PERFORM: dict[str, Perform] = {
     "drain": _kept(lambda keeper, about: keeper.drain()),
     "undrain": _kept(lambda keeper, about: keeper.undrain()),
@@ -237,12 +275,18 @@ PERFORM: dict[str, Perform] = {
     "farm-lift": _farm("exclude", "--lift"),
     "farm-yield": _farm("yield", is_named=False),
     "farm-publish": _farm("publish", is_named=False),
+    "farm-remove": _farm("remove"),
+    "farm-admit": _farm("admit"),
+    "farm-place": _farm_placement,
+    "farm-period": _farm_period,
     "alarm-seen": _alarm_seen,
     "ship-now": _ship_now,
     "ship-verify": _ship_verify,
     "retention-show": _retention_show,
     "retention-set": _retention_set,
     "room-create": _room_create,
+    "room-close": _closed(closed=True),
+    "room-reopen": _closed(closed=False),
     "token": _token,
     "member-add": _member_add,
     "support": _support,
@@ -254,6 +298,9 @@ assert PERFORM.keys() == BY_NAME.keys()
 # What only the machine knows, asked before an act begins: the reason is that of its verb.
 CHECKS: dict[str, Callable[[Order], object]] = {
     "alarm-seen": _check_alarm,
+    "farm-place": _check_names,
+    "room-close": _access,
+    "room-reopen": _access,
     "token": signed_token,
     "member-add": _check_member_add,
 }

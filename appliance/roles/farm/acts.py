@@ -13,8 +13,14 @@ from collections import deque
 from typing import Any, Protocol
 
 from appliance.base.errors import FarmPostFailed
-from appliance.base.limits import FARM_EXCLUSIONS_MAX, FARM_ID_MAX, FARM_SHARDS_MAX
-from appliance.cores.directory.directory import PERIOD_MS_MAX, PERIOD_MS_MIN, Directory
+from appliance.base.limits import (
+    FARM_EXCLUSIONS_MAX,
+    FARM_ID_MAX,
+    FARM_PERIOD_MS_MAX,
+    FARM_PERIOD_MS_MIN,
+    FARM_SHARDS_MAX,
+)
+from appliance.cores.directory.directory import Directory
 from appliance.drivers.host import clock
 from appliance.formats.status.farm import ActsStatus
 from appliance.roles.farm.audit import AuditTrail
@@ -178,8 +184,8 @@ def _refusal(wish: dict[str, Any], directory: Directory) -> str:
             return "nodes must be a list of member ids"
     elif do == "period":
         ms = wish.get("ms")
-        if type(ms) is not int or not PERIOD_MS_MIN <= ms <= PERIOD_MS_MAX:
-            return f"ms must be {PERIOD_MS_MIN} to {PERIOD_MS_MAX}"
+        if type(ms) is not int or not FARM_PERIOD_MS_MIN <= ms <= FARM_PERIOD_MS_MAX:
+            return f"ms must be {FARM_PERIOD_MS_MIN} to {FARM_PERIOD_MS_MAX}"
     elif do in ("remove", "admit"):
         if not _is_id(wish.get("id")):
             return "id must be that of a member"

@@ -103,7 +103,7 @@ def test_what_is_to_be_written_is_asked_for_and_judged() -> None:
 
 def test_rooms_and_standbys_need_a_quorum() -> None:
     few = seen(without(world(), 1, 2))
-    for act in ("room-create", "member-add"):
+    for act in ("room-create", "room-close", "room-reopen", "member-add"):
         assert why(act, seen(world())) == ""
         assert why(act, few).startswith("shard 0 has 1 of 2 needed replicas: ")
 
@@ -132,7 +132,7 @@ def test_each_act_says_of_what_it_is_one() -> None:
         "promote", "retire", "remove",
     }  # fmt: skip
     assert {name for name, kind in kinds.items() if kind == "shard"} == {
-        "step-down", "clock-correct",
+        "step-down", "clock-correct", "farm-place",
     }  # fmt: skip
     assert (kinds["stop"], kinds["drain"], kinds["token"]) == ("process", "node", "site")
     assert all(not act.asks or not act.shown(seen(world()), About(1)) for act in ACTS)
@@ -159,8 +159,9 @@ def test_a_node_is_kept_out_of_the_directory_and_let_in_again() -> None:
     assert has_come_true("farm-lift", out, look, node=2)
     assert why("farm-lift", look, node=2) == "node-2 is not kept out of the directory"
     rows = [row["act"] for row in offers(out, "Farm", About(2))]
-    assert rows == ["farm-lift"]
-    assert [row["act"] for row in offers(look, "Farm", About(0))] == ["farm-exclude", "farm-yield"]
+    assert rows == ["farm-lift", "farm-remove"]
+    led = [row["act"] for row in offers(look, "Farm", About(0))]
+    assert led == ["farm-exclude", "farm-yield", "farm-remove"]
 
 
 def test_the_farm_is_led_by_another_and_its_directory_signed_anew() -> None:
@@ -181,10 +182,41 @@ def test_the_farm_is_led_by_another_and_its_directory_signed_anew() -> None:
         )
 
 
+def test_a_member_leaves_the_farm_and_is_let_in_again() -> None:
+    look = farm(seen(world()))
+    out = farm(seen(world()), members=(FarmMember(1, 1, 1), FarmMember(2, 1, 1)))
+    assert why("farm-remove", look, node=2) == ""
+    assert BY_NAME["farm-remove"].typed(look, About(2)) == "node-2"
+    assert has_come_true("farm-remove", look, out, node=2)
+    assert why("farm-remove", out, node=2) == "node-2 is no member of the farm"
+    assert "farm-remove" not in [row["act"] for row in offers(out, "Farm", About(2))]
+    assert why("farm-admit", out, node=2) == ""
+    assert has_come_true("farm-admit", out, look, node=2)
+    assert why("farm-admit", look, node=2) == "node-2 is a member of the farm already"
+    assert "farm-admit" in [row["act"] for row in offers(out, "Farm", About(2))]
+    alone = farm(seen(world()), members=(FarmMember(1, 1, 1),))
+    assert why("farm-remove", alone, node=0) == (
+        "node-0 is the only member of the farm: nobody would sign its directory"
+    )
+
+
+def test_what_the_farm_says_of_all_is_offered_where_there_is_a_farm() -> None:
+    look = farm(seen(world()))
+    of_all = (("Shards", About(shard=0), "farm-place"), (SITE, About(), "farm-period"))
+    for group, row, act in of_all:
+        assert act in [shown["act"] for shown in offers(look, group, row)]
+        assert act not in [shown["act"] for shown in offers(seen(world()), group, row)]
+    period = BY_NAME["farm-period"]
+    assert unwritten(period, {"ms": "200"}) == "" == unwritten(period, {"ms": " 3600000 "})
+    for wrong in ("199", "3600001", "-5", "x", "1e3", "2" * 90):
+        assert unwritten(period, {"ms": wrong}) == "ms must be 200 to 3600000"
+    assert unwritten(BY_NAME["farm-place"], {}).startswith("write first: Names of nodes")
+
+
 def test_nothing_is_done_to_a_farm_that_nobody_leads() -> None:
     nobody, none = farm(seen(world()), leader=0), seen(world())
-    for act in ("farm-exclude", "farm-lift", "farm-yield", "farm-publish"):
-        assert why(act, nobody, node=0).startswith("nobody leads the farm: nothing could be")
-        assert why(act, none, node=0) == (
-            "no member of the farm answers here: start the site first"
-        )
+    other = {"farm-place": {"shard": 0}, "farm-period": {}}
+    for act in [act.name for act in ACTS if act.name.startswith("farm-")]:
+        of = other.get(act, {"node": 0})
+        assert why(act, nobody, **of).startswith("nobody leads the farm: nothing could be")
+        assert why(act, none, **of) == ("no member of the farm answers here: start the site first")

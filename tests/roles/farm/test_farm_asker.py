@@ -9,7 +9,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from appliance.base.errors import FarmPostFailed, StorageError
-from appliance.cores.directory.directory import PERIOD_MS_MIN, Directory, canonical
+from appliance.base.limits import FARM_PERIOD_MS_MIN
+from appliance.cores.directory.directory import Directory, canonical
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry
 from appliance.formats.status.farm import (
     ActsStatus,
@@ -150,7 +151,7 @@ class Alone:
 def test_each_act_keeps_its_own_outcome_and_a_later_life_other_numbers() -> None:
     role = Alone("nobody leads", "")
     acts = Acts(role)
-    period = {"do": "period", "ms": PERIOD_MS_MIN}
+    period = {"do": "period", "ms": FARM_PERIOD_MS_MIN}
     first, second = (acts.on_wish(period)["begun"] for _ in range(2))
     asyncio.run(acts.perform())
     assert acts.told() == ActsStatus(ended=[(first, "nobody leads"), (second, "")], waiting=0)
