@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.tidy_names import check_glossary, check_names, check_used
+from tools.tidy_owners import check_owners
 from tools.tidy_rules import (
     BANNED_CALLS,
     BANNED_METHODS,
@@ -550,6 +551,7 @@ def _violations_of(top: Path) -> list[Violation]:
             check_words(source)
             check_lock(source)
     check_cycles(readable)
+    check_owners(readable)
     glossary = top / "docs/glossary.md"
     if glossary.exists():
         check_glossary(readable, glossary.read_text())

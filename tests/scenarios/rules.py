@@ -14,11 +14,14 @@ from appliance.cores.vsr import (
     chunks,
     commit,
     lives,
+    log_list,
     normal,
     recovery,
     repair,
+    replies,
     scrub,
     start_view,
+    startup,
     state_sync,
     superblock,
     wal,
@@ -326,7 +329,7 @@ def the_newest_log_wins(patch: pytest.MonkeyPatch) -> None:
 @rule
 def corrupt_is_never_nacked(patch: pytest.MonkeyPatch) -> None:
     """What cannot be read counts as never had."""
-    bits = vc.bits
+    bits = log_list.bits
 
     def denying(member: Member, headers: list[Header]) -> tuple[int, int]:
         presents, nacks = bits(member, headers)
@@ -335,7 +338,7 @@ def corrupt_is_never_nacked(patch: pytest.MonkeyPatch) -> None:
             nacks |= (journal.faulty[journal.slot(header.op)] & 1) << i
         return presents, nacks
 
-    patch.setattr(vc, "bits", denying)
+    patch.setattr(log_list, "bits", denying)
 
 
 @rule
@@ -355,13 +358,13 @@ def a_learned_header_heals_nothing(patch: pytest.MonkeyPatch) -> None:
 @rule
 def announced_headers_stay_in_the_list(patch: pytest.MonkeyPatch) -> None:
     """A list names what the journal has, and nothing else."""
-    describe = vc.describe
+    describe = log_list.describe
 
     def from_journal(member: Member) -> list[Header]:
         member.view_headers = [member.head]
         return describe(member)
 
-    patch.setattr(vc, "describe", from_journal)
+    patch.setattr(log_list, "describe", from_journal)
 
 
 @rule
@@ -413,7 +416,7 @@ def log_view_is_persisted(patch: pytest.MonkeyPatch) -> None:
 @rule
 def the_durable_list_is_sent_again(patch: pytest.MonkeyPatch) -> None:
     """After a restart the list is made anew, from what the journal has."""
-    begin = Replica._begin
+    begin = startup.begin
 
     def anew(self: Replica) -> None:
         if self.log_view < self.view:
@@ -423,7 +426,7 @@ def the_durable_list_is_sent_again(patch: pytest.MonkeyPatch) -> None:
             ]
         begin(self)
 
-    patch.setattr(Replica, "_begin", anew)
+    patch.setattr(startup, "begin", anew)
 
 
 @rule
@@ -467,7 +470,7 @@ def committed_ops_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
 @rule
 def broken_replies_are_asked_for(patch: pytest.MonkeyPatch) -> None:
     """A reply that cannot be read is gone."""
-    patch.setattr(repair, "_request_reply", lambda member, entry: None)
+    patch.setattr(replies, "_request_reply", lambda member, entry: None)
 
 
 @rule
@@ -521,7 +524,7 @@ def only_the_view_moves_the_head(patch: pytest.MonkeyPatch) -> None:
 
     def longer(member: Member, message: Message) -> None:
         repair.on_headers(member, message)
-        for header in reversed(vc.parse_headers(message.body, member) or []):
+        for header in reversed(log_list.parse_headers(message.body, member) or []):
             if header.op == member.op + 1 and header.parent == member.head.digest:
                 member.journal.install(header)
                 member.extend_head(header)
@@ -547,14 +550,14 @@ def somebody_looks(patch: pytest.MonkeyPatch) -> None:
 @rule
 def a_lone_replica_begins_a_new_view(patch: pytest.MonkeyPatch) -> None:
     """Alone, a replica goes on in the view it had."""
-    begin = Replica._begin
+    begin = startup.begin
 
     def same_view(self: Replica) -> None:
         if self.replica_count == 1 and not self.is_standby:
             self.view -= 1
         begin(self)
 
-    patch.setattr(Replica, "_begin", same_view)
+    patch.setattr(startup, "begin", same_view)
 
 
 @rule

@@ -20,6 +20,7 @@ from appliance.cores.vsr import (
     chunks,
     commit,
     lives,
+    log_list,
     normal,
     recovery,
     repair,
@@ -411,7 +412,7 @@ def highest_op_wins(patch: Patch) -> None:
 
 @plant("T2: what cannot be read was never there")
 def corrupt_is_missing(patch: Patch) -> None:
-    bits = view_change.bits
+    bits = log_list.bits
 
     def bits_of_the_blind(it: Any, headers: Any) -> Any:
         presents, nacks = bits(it, headers)
@@ -420,7 +421,7 @@ def corrupt_is_missing(patch: Patch) -> None:
                 nacks |= 1 << i
         return presents, nacks
 
-    patch.setattr(view_change, "bits", bits_of_the_blind)
+    patch.setattr(log_list, "bits", bits_of_the_blind)
 
 
 @plant("T3: a header that arrives for a lost slot ends its fault")
@@ -446,7 +447,7 @@ def vote_without_view_headers(patch: Patch) -> None:
                 break
         return headers[: it.geometry.pipeline_max + 1]
 
-    patch.setattr(view_change, "describe", describe)
+    patch.setattr(log_list, "describe", describe)
 
 
 @plant("T8: log_view is raised only when the view is normal")

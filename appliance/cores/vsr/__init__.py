@@ -59,18 +59,25 @@ Rooms of this package, each importing only those above it
     recovery                    from two rings and four superblocks to a journal and a status
     sessions                    the replicated table of clients and their latest replies
     member                      the state of one member; sending, reading and writing
+    views, votes, epochs        which view and group it is in, and who wants to leave
+    skipped, wants              what it lacks, and what it shall do next
     superblock                  what must outlive a crash, written copy by copy
     report                      what its status tells of it
     write_order                 one write after the other to the same place
     wal, commit, checkpoint     append; apply; make a state durable
+    log_list, tail, announce    how a log is described, ends, and is named to others
     normal, view_change         the protocol's two halves
     repair, chunks, scrub       mending what is missing or broken
+    startup, timers             the first steps of a life; what is due
     replica                     the dispatcher
     hand_over                   a primary that stops lets another one lead
     remedies                    what an operator does about a halt
     client                      the other end: a session that sends requests and waits for replies
     pace                        when a session's next request leaves
     log_sessions                all sessions of one process, for whoever drives them
+
+    Any of them may read any field of a member. Which one stores it, and so knows why it has its
+    value, `tools/tidy_owners.py` says; others call a function there.
 
 Sources: Liskov and Cowling, Viewstamped Replication Revisited (2012); Alagappan et al., Protocol-
 Aware Recovery (FAST 2018); Howard et al., Flexible Paxos (2016); TigerBeetle's public design

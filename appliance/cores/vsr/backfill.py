@@ -12,7 +12,7 @@ written; what is whole on our own disk is left as it is.
 from collections import deque
 
 from appliance.base.limits import SECTOR_SIZE
-from appliance.cores.vsr import chunks
+from appliance.cores.vsr import chunks, wants
 from appliance.cores.vsr.chunks import Wanted
 from appliance.cores.vsr.member import Member
 from appliance.formats import checkpoint as ck
@@ -82,9 +82,14 @@ def advance(member: Member) -> None:
     ):
         _begin_segment(member, work, work.next_id)
     if not work.segments and work.next < work.low:
-        member.backfill = None
-        member.acknowledge_tail = True
+        end(member)
+        wants.ask_acknowledgements(member)
         member.mark("backfill_done")
+
+
+def end(member: Member) -> None:
+    """Nothing is refilled any more."""
+    member.backfill = None
 
 
 def _leave_dropped(work: Backfill, oldest: int) -> None:

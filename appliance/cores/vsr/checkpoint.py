@@ -9,7 +9,7 @@ first write of it begins (`claim_zone`).
 """
 
 from appliance.base.checksum import sha256
-from appliance.cores.vsr import commit, membership, replies, wal, write_order
+from appliance.cores.vsr import commit, membership, replies, skipped, views, wal, wants, write_order
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
@@ -29,6 +29,28 @@ class Checkpointing:
         self.log_seq = log_seq
         self.writes = 0  # not yet durable
         self.superblock = False  # the superblock that names it is wanted
+
+
+def recall(member: Member, state: sb.CheckpointState) -> None:
+    """At open: the one that the superblock names."""
+    member.checkpoint = state
+    member.checkpoint_applied = state.header.op
+
+
+def install(member: Member, state: sb.CheckpointState) -> None:
+    """A peer's checkpoint replaces ours, and what was to be one; its superblock follows."""
+    recall(member, state)
+    member.checkpoint_next = state
+    commit.unblock(member)
+
+
+def is_installed(member: Member, durable: int) -> bool:
+    """Whether the superblock of a peer's checkpoint has just become durable."""
+    installed = member.checkpoint_next
+    if installed is None or member.checkpointing is not None or durable != installed.header.op:
+        return False
+    member.checkpoint_next = None
+    return True
 
 
 def advance(member: Member) -> None:
@@ -52,7 +74,7 @@ def _may_begin(member: Member) -> bool:
     """
     if member.agreed_known:
         return True
-    member.sync_asked = True
+    wants.ask_sync(member)
     return False
 
 
@@ -61,7 +83,7 @@ def _begin(member: Member) -> None:
     header = member.journal.at(member.commit_min)
     assert header is not None
     assert member.superblock is not None
-    member.checkpoint_due = False
+    commit.unblock(member)
     member.checkpoint_applied = member.commit_min
     member.state_machine.flush()
     commit.write_segments(member)
@@ -123,6 +145,11 @@ def claim_zone(member: Member, op: int) -> None:
         del member.mending[place]
 
 
+def freeze_everything(member: Member) -> None:
+    """Let the next checkpoint of each zone write all chunks, changed or not."""
+    member.freeze_everything = 2
+
+
 def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-untyped-def]
     """(table states of the manifest, chunks to write by their index in the zone)."""
     geometry = member.geometry
@@ -168,7 +195,7 @@ def _name(member: Member, now: Checkpointing) -> None:
         log_seq=now.log_seq,
     )
     if member.sync_log_seq and member.backfill is None and not member.syncing:
-        member.sync_op_min = member.sync_op_max = member.sync_log_seq = 0
+        skipped.forget(member)
     refresh_view_headers(member)
     member.persist()
 
@@ -190,8 +217,7 @@ def refresh_view_headers(member: Member) -> None:
         if op <= member.commit_max:
             break
     if len(headers) <= member.geometry.pipeline_max + 1:
-        member.view_headers = headers
-        member.view_headers_kind = sb.KIND_SV
+        views.advertise(member, headers)
 
 
 def _finish(member: Member, now: Checkpointing) -> None:
@@ -201,7 +227,7 @@ def _finish(member: Member, now: Checkpointing) -> None:
     member.checkpoint_next = None
     member.checkpointing = None
     member.manifests[now.header.op] = now.manifest
-    member.acknowledge_tail = True
+    wants.ask_acknowledgements(member)
     member.mark("checkpoint_durable")
 
 

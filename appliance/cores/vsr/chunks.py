@@ -14,7 +14,7 @@ from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
 from appliance.base.limits import SECTOR_SIZE
 from appliance.cores.vsr import wal, write_order
-from appliance.cores.vsr.checkpoint import zone_address
+from appliance.cores.vsr.checkpoint import freeze_everything, zone_address
 from appliance.cores.vsr.member import Member
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
@@ -164,8 +164,7 @@ def write_in_steps(
 def mend(member: Member, chunk: Chunk) -> None:
     """Fetch a table chunk that was found broken, and write it where it belongs."""
     member.mending.setdefault(chunk.place, Wanted(chunk.id, chunk.place, _on_mended))
-    # both zones are made whole by the next two checkpoints in any case
-    member.freeze_everything = 2
+    freeze_everything(member)  # both zones are made whole in any case
     member.timeouts["chunks"].start()
     request(member)
 

@@ -68,6 +68,17 @@ def _blocked(member: Member) -> bool:
     return member.checkpoint_due
 
 
+def unblock(member: Member) -> None:
+    """The state is frozen, or is another one now."""
+    member.checkpoint_due = False
+
+
+def jump(member: Member, op: int) -> None:
+    """The state is that of a checkpoint, or will be: whatever led to it is not applied here."""
+    member.commit_min = op
+    member.commit_reading = -1
+
+
 def _next(member: Member) -> bool:
     """Apply the next op; False when something is missing or on its way."""
     op = member.commit_min + 1
@@ -127,7 +138,7 @@ def apply(member: Member, message: Message) -> None:
     if change:
         results = membership.apply(member, header, message.body)
     member.commit_min = header.op
-    member.timestamp_last = max(member.timestamp_last, header.timestamp)
+    member.learn_timestamp(header.timestamp)
     if block is not None:
         _remember(member, header, block, results)
     if change:

@@ -5,6 +5,7 @@ at once with a primary that says so. What it has prepared is in the lists of the
 anything else, so nothing is lost, and requests on their way are sent again to the new primary.
 """
 
+from appliance.cores.vsr import votes
 from appliance.cores.vsr.heartbeat import HANDS_OVER
 from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope as env
@@ -17,7 +18,7 @@ def ask(replica: Replica) -> bool:
     if not replica.normal_primary or replica.replica_count == 1:
         return False
     replica.mark("primary_hands_over")
-    replica.svc_from |= 1 << replica.index
+    votes.add(replica, replica.index)
     vote = replica.make(env.START_VIEW_CHANGE, view=replica.view, aux=HANDS_OVER)
     replica.send(replica.other_replicas, vote)
     replica.settle()

@@ -29,6 +29,24 @@ def send(member: Member, mask: int) -> None:
     )
 
 
+def is_newer(member: Member, moment: int) -> bool:
+    """Whether a heartbeat is newer than all that were heard, by its primary's clock."""
+    if moment <= member.heartbeat_ns:
+        return False
+    member.heartbeat_ns = moment
+    return True
+
+
+def forget(member: Member) -> None:
+    """Another primary has another clock."""
+    member.heartbeat_ns = 0
+
+
+def anchor(member: Member, op: int, digest: bytes) -> None:
+    """This very prepare is committed."""
+    member.commit_anchor = (op, digest)
+
+
 def agrees(member: Member, vote: Message) -> bool:
     """Whether this replica, too, would leave the view that another one wants to leave: it heard
     nothing for a while either, so that two timers need not both run out; or the primary itself says

@@ -17,7 +17,8 @@ answered that they have never heard of this replica that every quorum which it c
 of holds one of them.
 """
 
-from appliance.cores.vsr import denial, space
+from appliance.cores.vsr import denial, space, wants
+from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
@@ -53,6 +54,7 @@ def begin(member: Member, block: sb.Superblock) -> None:
 
     A volume of a version that kept no lives knows its last one by number alone.
     """
+    member.incarnation = max(block.incarnation + 1, member.realtime_us // 1_000_000)
     known = block.lives or [(block.incarnation, 0)]
     member.lives = one_more(known, (member.incarnation, _start(member)))
     if block.told:
@@ -317,8 +319,8 @@ def _introduced(member: Member, replica_id: bytes) -> None:
         member.introduced.add(replica_id)
         member.lives = member.lives[-1:]
         member.find_introduced()
-        member.dvc_sent_view = -1  # what was kept back may be said now
-        member.acknowledge_tail = True
+        vc.repeat_list(member)  # what was kept back may be said now
+        wants.ask_acknowledgements(member)
 
 
 # --- volumes made in silence --------------------------------------------------------------------

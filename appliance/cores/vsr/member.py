@@ -361,22 +361,6 @@ class Member:
             routing=self.routing,
         )
 
-    def learn_members(self, configuration: Configuration) -> bool:
-        """Take a configuration that a primary names, if it is newer; whoever calls persists.
-
-        The log that makes a newer epoch ours is installed in the same step: a view of the old
-        one means nothing from here on.
-        """
-        if configuration.op <= self.configuration.op:
-            return False
-        if configuration.epoch > self.epoch:
-            self.view = self.log_view = 0
-            self.members_old = None
-            self.epoch_end = None
-        self.configure(configuration)
-        self.mark("members_learned")
-        return True
-
     def index_of(self, replica_id: bytes) -> int:
         """The place of a member; -1: it is none."""
         return self._places.get(replica_id, -1)
@@ -489,6 +473,11 @@ class Member:
     def other_replicas(self) -> int:
         """Bits of all active replicas but this one."""
         return ((1 << self.replica_count) - 1) & ~(1 << self.index)
+
+    def any_other(self) -> int | None:
+        """The place of an active replica, drawn from all but this one; None: there is none."""
+        others = [i for i in range(self.replica_count) if i != self.index]
+        return self.prng.choice(others) if others else None
 
     # --- words
 
@@ -655,6 +644,14 @@ class Member:
             self.chain_head = header.digest
         self.op = header.op
 
+    def move_head(self, op: int) -> None:
+        """The log ends at `op` now, whatever was above."""
+        self.op = op
+
+    def forget_chain(self) -> None:
+        """Nothing is known of the chain below the head."""
+        self.chain_head = b""
+
     def prepare_in_memory(self, header: Header) -> Message | None:
         """The cached prepare with exactly this identity."""
         message = self.prepares.get(header.op)
@@ -664,3 +661,8 @@ class Member:
         """The group has committed up to here."""
         if commit_max > self.commit_max:
             self.commit_max = commit_max
+
+    def learn_timestamp(self, timestamp: int) -> None:
+        """The log may hold a prepare of this time."""
+        if timestamp > self.timestamp_last:
+            self.timestamp_last = timestamp

@@ -15,11 +15,10 @@ from dataclasses import replace
 
 from appliance.base.layout import struct_of
 from appliance.base.limits import MEMBERS_MAX
-from appliance.cores.vsr import heartbeat
+from appliance.cores.vsr import announce, epochs, heartbeat, tail, views, wants
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
-from appliance.formats import superblock as sb
 from appliance.formats.checkpoint import MEMBER_ROW
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE, SESSION_BLOCK_SIZE
@@ -38,7 +37,7 @@ from appliance.formats.membership import (
     encode_verdict,
 )
 
-OPERATIONS = vc.OPERATIONS_MEMBERSHIP
+OPERATIONS = (env.OPERATION_MEMBER_CHANGE, env.OPERATION_RECONFIGURE)
 BODY_SIZES = {
     env.OPERATION_MEMBER_CHANGE: MEMBER_CHANGE_SIZE,
     env.OPERATION_RECONFIGURE: RECONFIGURE_SIZE,
@@ -143,8 +142,7 @@ def apply(member: Member, header: Header, body: bytes | memoryview) -> bytes:
     assert change is not None, "a primary prepares what it could parse"
     if change.verdict == Verdict.OK:
         epoch = change.epoch
-        member.agreed = Configuration(epoch, header.op, change.replica_count, change.members)
-        member.agreed_known = True
+        epochs.agree(member, Configuration(epoch, header.op, change.replica_count, change.members))
         member.mark("membership_changed")
     else:
         member.mark("membership_refused")
@@ -153,7 +151,7 @@ def apply(member: Member, header: Header, body: bytes | memoryview) -> bytes:
 
 def take_effect(member: Member, header: Header) -> None:
     """Let the protocol follow the state, unless it is ahead already."""
-    member.reconfiguring = 0
+    tail.release(member)
     agreed = member.agreed
     if agreed.op != header.op or header.op <= member.configuration.op:
         return
@@ -183,15 +181,14 @@ def _begin_epoch(member: Member, header: Header) -> None:
     for op in range(header.op + 1, member.op + 1):
         if member.journal.at(op) is not None:
             member.journal.remove(op)
-    vc.clear_above(member, header.op)
-    member.op = header.op
-    member.members_old = member.configuration
+    tail.clear_above(member, header.op)
+    member.move_head(header.op)
+    epochs.leave(member, header)
     take(member, member.agreed)
     assert member.index >= 0, "a reconfiguration is a permutation"
-    member.view = member.log_view = 0
-    member.view_headers, member.view_headers_kind = [header], sb.KIND_SV
-    member.heartbeat_ns = 0
-    member.epoch_end = header
+    views.stand_in(member, 0)
+    views.advertise(member, [header])
+    heartbeat.forget(member)
     vc.leave_normal(member, Status.NORMAL)
     member.mark("epoch_begun")
     member.timeouts["end_epoch"].start(1)
@@ -206,7 +203,8 @@ def pending(member: Member) -> bool:
     """Whether the log ends with a change that is not applied here: nothing may follow it."""
     if member.reconfiguring > member.commit_min:
         return True
-    member.reconfiguring = 0
+    if member.reconfiguring:
+        tail.release(member)
     return False
 
 
@@ -226,8 +224,7 @@ def load_table(member: Member, rows: bytes, epoch: int) -> None:
     """The configuration that a checkpoint holds."""
     found = list(_ROW.iter_unpack(rows))
     members = tuple(row[0] for row in found)
-    member.agreed = Configuration(epoch, 0, sum(row[4] for row in found), members)
-    member.agreed_known = True
+    epochs.agree(member, Configuration(epoch, 0, sum(row[4] for row in found), members))
 
 
 # --- the end of an epoch ------------------------------------------------------------------------
@@ -242,7 +239,7 @@ def on_tick_due(member: Member) -> None:
     timeout.start(END_EPOCH_TICKS)
     if _settled(member):
         member.mark("epoch_settled")
-        member.members_old = None
+        epochs.forget(member)
         member.persist()
         timeout.stop()
         return
@@ -293,29 +290,29 @@ def on_end_epoch(member: Member, message: Message) -> None:
         return member.drop("end_epoch_beyond_ring")
     known = member.journal.at(last.op)
     if known is not None and known.digest == last.digest and member.commit_max >= last.op:
-        member.repair_due = True
+        wants.ask_repair(member)
         if member.status == Status.NORMAL:
             return None
     member.mark("end_epoch_taken")
     for op in range(last.op + 1, member.op + 1):
         if member.journal.at(op) is not None:
             member.journal.remove(op)
-    vc.clear_above(member, last.op)
-    vc.install_header(member, last)
-    member.op = last.op
+    tail.clear_above(member, last.op)
+    tail.install_header(member, last)
+    member.move_head(last.op)
     member.learn_commit(last.op)
-    member.commit_anchor = (last.op, last.digest)
+    heartbeat.anchor(member, last.op, last.digest)
     vc.leave_normal(member, Status.NORMAL)
-    member.view = max(member.view, last.view)  # what it lists must not be newer than its log
-    if member.is_primary and not member.alone:
+    view = max(member.view, last.view)  # what it lists must not be newer than its log
+    if member.primary_of(view) == member.index and not member.alone:
         member.mark("end_epoch_steps_down")  # nobody leads what has ended
-        member.view += 1
-    member.log_view = member.view
-    member.view_headers, member.view_headers_kind = [last], sb.KIND_SV
-    member.heartbeat_ns = 0
+        view += 1
+    views.stand_in(member, view)
+    views.advertise(member, [last])
+    heartbeat.forget(member)
     member.timeouts["repair"].start()
     member.timeouts["repair_sync"].start()
-    member.repair_due = True
+    wants.ask_repair(member)
     member.persist()
     return None
 
@@ -343,12 +340,12 @@ def on_other_epoch(member: Member, message: Message) -> None:
     if member.epoch_end is not None and member.epoch_end.epoch == header.epoch:
         send_end(member, mask)
     if member.normal_primary:
-        vc.send_start_view(member, mask, header.area[:16])
+        announce.send_start_view(member, mask, header.area[:16])
     elif _misses_primary(member) and _out_of_reach(member, header):
         head = _committed_head(member)
         if head is not None:
             view = head.view if head.epoch == member.epoch else 0
-            vc.name_log(member, mask, header.area[:16], view, head)
+            announce.name_log(member, mask, header.area[:16], view, head)
 
 
 def _misses_primary(member: Member) -> bool:

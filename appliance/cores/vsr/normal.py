@@ -5,15 +5,17 @@ Nothing here waits: a prepare goes to the backups and to the disk in the same st
 """
 
 from appliance.cores.vsr import (
+    announce,
     appending,
     correction,
     divergence,
     heartbeat,
     membership,
     start_view,
+    tail,
     wal,
+    wants,
 )
-from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.evictions import (
     EVICT_BODY,
     EVICT_NO_SESSION,
@@ -146,7 +148,7 @@ def resend_reply(member: Member, entry: Session) -> None:
         member.send_client(entry.client, entry.reply, entry.body)
         return
     member.replies_wanted.add(entry.row)  # `repair` reads the slot, or asks a peer for it
-    member.repair_due = True
+    wants.ask_repair(member)
 
 
 def _preparing(member: Member, client: bytes) -> bool:
@@ -195,7 +197,8 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     assert checkpoint is not None
     count = max(1, block.record_count)
     log_us = member.clock.log_us(member.monotonic_ns, member.now_us(), member.timestamp_last)
-    timestamp = member.timestamp_last = max(member.timestamp_last + count, log_us)
+    timestamp = max(member.timestamp_last + count, log_us)
+    member.learn_timestamp(timestamp)
     body = bytearray(message.body)
     body[48:64] = request.digest
     body[64:96] = checkpoint.checkpoint_id
@@ -206,7 +209,7 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     elif operation in membership.OPERATIONS:
         membership.stamp(member, operation, body)
     if operation in env.OPERATIONS_ALONE:
-        member.reconfiguring = member.op + 1
+        tail.hold(member, member.op + 1)
     head = member.head
     header = member.make(
         env.PREPARE,
@@ -273,7 +276,7 @@ def on_prepare(member: Member, message: Message) -> None:
         )
     if header.op > member.op + 1:
         member.mark("prepare_left_a_gap")
-        member.repair_due = True
+        wants.ask_repair(member)
     member.journal.install(header)
     member.extend_head(header)
     wal.append(member, message)
@@ -333,7 +336,7 @@ def acknowledge_max(member: Member) -> int:
 def acknowledge_all(member: Member) -> None:
     """Acknowledge what became clean; after a new view, checkpoint or sync the whole tail again."""
     if member.acknowledge_tail:
-        member.acknowledge_tail = False
+        wants.take_acknowledgements(member)
         member.clean_ops.clear()
         for op in range(member.commit_max + 1, member.op + 1):
             acknowledge(member, op)
@@ -380,14 +383,14 @@ def advance_commit_max(member: Member) -> None:
     """
     pipeline = member.pipeline
     quorum, told = member.quorum_replication, member.commit_told
-    moved = False
+    committed = member.commit_max
     while pipeline and (pipeline[0].acks.bit_count() >= quorum or pipeline[0].header.op <= told):
         entry = pipeline.popleft()
-        assert entry.header.op == member.commit_max + 1
-        member.commit_max = entry.header.op
-        moved = True
-    if not moved:
+        assert entry.header.op == committed + 1
+        committed = entry.header.op
+    if committed == member.commit_max:
         return
+    member.learn_commit(committed)
     member.abdicating = False  # whoever's word was the last that lacked
     member.route.on_quorum()
     prepare_timeout = member.timeouts["prepare"]
@@ -417,8 +420,7 @@ def on_commit(member: Member, message: Message) -> None:
     if len(message.body) != 32 or header.commit_num < header.op:
         return member.drop("commit_invalid")
     moment = int.from_bytes(header.area[16:24], "little")
-    if moment > member.heartbeat_ns:
-        member.heartbeat_ns = moment
+    if heartbeat.is_newer(member, moment):
         start_view.heard(member)
     digest = header.area[:16]
     known = member.journal.at(header.commit_num)
@@ -433,7 +435,7 @@ def on_commit(member: Member, message: Message) -> None:
                 "CHAIN_BROKEN", f"op {header.commit_num} differs from what the primary committed"
             )
     if any(digest) and header.commit_num >= member.commit_anchor[0]:
-        member.commit_anchor = (header.commit_num, digest)
+        heartbeat.anchor(member, header.commit_num, digest)
     divergence.compare(member, message.sender, header.op, bytes(message.body[:16]))
     if member.status != Status.NORMAL or member.diverged:
         return None  # nobody follows a primary whose state may be wrong
@@ -466,7 +468,7 @@ def on_prepare_timeout(member: Member) -> None:
         member.mark("prepare_resent")
         member.send(missing, entry.header, message.body)
     elif message is None:
-        wal.read_prepare(member, entry.header, vc.on_tail_read)
+        wal.read_prepare(member, entry.header, tail.on_tail_read)
     if message is not None and not entry.acks >> member.index & 1:
         if member.journal.clean(entry.header):
             acknowledge(member, entry.header.op)
@@ -478,7 +480,7 @@ def on_ping_client(member: Member, message: Message) -> None:
     if member.is_standby:
         return member.drop("ping_client_standby")
     client = message.header.area[:16]
-    vc.tell_client(member, client, message.header.area[16:24])
+    announce.tell_client(member, client, message.header.area[16:24])
     if member.normal_primary and member.commit_min >= message.header.op and message.header.op > 0:
         if member.sessions.get(client) is None and member.state_ready:
             evict(member, client, message.header.op, EVICT_NO_SESSION)

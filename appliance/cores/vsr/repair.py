@@ -6,14 +6,14 @@ down names, or what this very view prepared. An older view number is no reason t
 one none to accept.
 """
 
-from appliance.cores.vsr import evaluate, normal, replies, start_view, wal
-from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr import evaluate, log_list, normal, replies, start_view, wal, wants
 from appliance.cores.vsr.member import Member, Peer, Status
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE
 
 HEADERS_PER_ANSWER_MAX = 64
+HEAD_TICKS = 5  # between two questions for a log whose head is not here
 REPAIRS_PER_PEER_MAX = 4  # request_prepare in flight to one peer
 READS_FOR_OTHERS_MAX = 8  # prepares being read for peers at once
 FAULT_PATIENCE_TICKS = 1000  # without progress: slots below repair_min are given up
@@ -33,18 +33,16 @@ def advance(member: Member) -> None:
     """Ask for, or write, what is missing; bounded work."""
     if not member.repair_due:
         return
-    member.repair_due = False
+    wants.take_repair(member)
     if not allowed(member):
         return
     if member.status == Status.NORMAL and not member.is_primary and member.op < member.commit_max:
-        if member.tick >= member.rsv_tick:
-            member.rsv_tick = member.tick + 5
-            start_view.request_start_view(member, member.view)
+        start_view.ask(member, member.view, HEAD_TICKS)
     low = _lowest(member)
     if not member.chained_from(low):
         _request_headers(member, low)
     _repair_prepares(member, low)
-    _repair_replies(member)
+    replies.repair(member)
 
 
 def _lowest(member: Member) -> int:
@@ -84,7 +82,7 @@ def _request_headers(member: Member, low: int) -> None:
     ):
         first -= 1
     member.headers_tick = member.tick + 2
-    peer = _random_replica(member)
+    peer = member.any_other()
     if peer is None:
         return
     member.mark("headers_requested")
@@ -94,11 +92,6 @@ def _request_headers(member: Member, low: int) -> None:
             env.REQUEST_HEADERS, view=member.view, op=high, area=first.to_bytes(8, "little")
         ),
     )
-
-
-def _random_replica(member: Member) -> int | None:
-    others = [i for i in range(member.replica_count) if i != member.index]
-    return member.prng.choice(others) if others else None
 
 
 def _repair_prepares(member: Member, low: int) -> None:
@@ -144,7 +137,7 @@ def _on_reread(member: Member, message: Message | None, header: Header) -> None:
     member.rereading.pop(slot, None)
     if message is None:
         wal.on_unreadable(member, header)
-        member.repair_due = True
+        wants.ask_repair(member)
         return
     owner = member.journal.headers[slot]
     if owner is not None and owner.digest == header.digest and member.journal.dirty[slot]:
@@ -236,7 +229,7 @@ def accepts(member: Member, header: Header) -> bool:
 def on_headers(member: Member, message: Message) -> None:
     if not allowed(member):
         return member.drop("headers_not_repairing")
-    headers = vc.parse_headers(message.body, member)
+    headers = log_list.parse_headers(message.body, member)
     if not headers or len(headers) > HEADERS_PER_ANSWER_MAX:
         return member.drop("headers_invalid")
     for header in headers:
@@ -244,7 +237,7 @@ def on_headers(member: Member, message: Message) -> None:
             if member.journal.at(header.op) is None:
                 member.headers_tick = 0  # progress: ask for the next ones at once
             member.journal.install(header)
-    member.repair_due = True
+    wants.ask_repair(member)
     return None
 
 
@@ -279,7 +272,7 @@ def on_repair_prepare(member: Member, message: Message) -> None:
         peer.outstanding -= 1
         if message.sender == asked[0]:
             peer.repair_ticks = max(1, (3 * peer.repair_ticks + 1) // 4)
-        member.repair_due = True
+        wants.ask_repair(member)
     if not allowed(member) or header.op > member.op:
         return member.drop("prepare_not_repairing")
     if member.journal.clean(header):
@@ -343,57 +336,6 @@ def _serve(member: Member, message: Message, asker: bytes) -> None:
 # --- replies ------------------------------------------------------------------------------------
 
 
-def _repair_replies(member: Member) -> None:
-    """Read the reply slots that somebody wants; ask peers for those that are broken."""
-    for row in sorted(member.replies_wanted):
-        entry = member.sessions.rows[row]
-        if entry is None or entry.reply is None or entry.body is not None:
-            member.replies_wanted.discard(row)
-        elif entry.faulty:
-            _request_reply(member, entry)
-        elif row not in member.replies_reading:
-            member.replies_reading.add(row)
-            length = -(-(HEADER_SIZE + entry.reply.body_size) // 4096) * 4096
-            address = replies.address(member, row)
-            member.read(address, length, _on_reply_read, row, entry.reply)
-
-
-def _on_reply_read(member: Member, data: bytes | None, row: int, reply: Header) -> None:
-    member.replies_reading.discard(row)
-    entry = member.sessions.rows[row]
-    if (
-        entry is None
-        or entry.reply is None
-        or entry.reply.digest != reply.digest
-        or entry.body is not None
-    ):
-        return
-    message = wal.parse_prepare(data, reply)
-    if message is None:
-        entry.faulty = True
-        member.mark("reply_found_corrupt")
-        member.repair_due = True
-        return
-    entry.body = bytes(message.body)
-    member.replies_wanted.discard(row)
-    if member.normal_primary:
-        member.send_client(entry.client, entry.reply, entry.body)
-
-
-def _request_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
-    peer = _random_replica(member)
-    if peer is not None:
-        member.send(
-            1 << peer,
-            member.make(
-                env.REQUEST_REPLY,
-                view=member.view,
-                op=entry.reply.op,
-                area=entry.reply.digest + entry.session.to_bytes(8, "little"),
-            ),
-        )
-
-
 def on_request_reply(member: Member, message: Message) -> None:
     if not member.serves:
         return member.drop("request_reply_standby")
@@ -404,7 +346,7 @@ def on_request_reply(member: Member, message: Message) -> None:
                 member.send(1 << message.sender, entry.reply, entry.body)
             else:
                 member.replies_wanted.add(entry.row)
-                member.repair_due = True
+                wants.ask_repair(member)
             return None
     return member.drop("request_reply_not_here")
 

@@ -17,32 +17,29 @@ from appliance.cores.vsr import (
     lives,
     membership,
     normal,
-    origin,
-    recovery,
     repair,
     report,
     reported,
-    scrub,
     space,
     start_view,
+    startup,
     state_sync,
     superblock,
-    wal,
+    timers,
+    wants,
 )
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import SILENT, VIEWS_AHEAD_MAX, Member, Status
 from appliance.cores.vsr.open import Loaded
-from appliance.cores.vsr.recovery import Found, Slot
 from appliance.cores.vsr.timeout import count_tick
 from appliance.formats import envelope as env
-from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
-from appliance.formats.group import Configuration
 from appliance.formats.lives import FLAG_UNVOUCHED
 from appliance.formats.status.replica import MemberState
 
 # passes over all rules after one event; the next event goes on
 SETTLE_ROUNDS_MAX = 8
+ASK_TICKS = 2  # between two questions for the log of a view that began without us
 
 
 class Replica(Member):
@@ -56,155 +53,10 @@ class Replica(Member):
         Nothing is sent before the new incarnation is durable.
         """
         assert self.status == Status.RECOVERING and self.superblock is None
-        block = loaded.superblock
         self.monotonic_ns, self.realtime_us = monotonic_ns, realtime_us
-        whose = (self.cluster, self.shard, self.replica_id)
-        foreign = origin.foreign(block, whose, loaded.file, moved=loaded.moved)
-        if foreign is not None:
-            self.halt(*foreign)
-            return
-        self.superblock = block
-        self.origin = origin.Origin(block.flags, loaded.file.completed(by=block.file))
-        if not self._open_membership(block):
-            return
-        self.view, self.log_view = block.view, block.log_view
-        self.view_headers = list(block.view_headers)
-        self.view_headers_kind = block.view_headers_kind
-        self.checkpoint = block.checkpoint
-        self.checkpoint_applied = block.checkpoint.header.op
-        self.sync_op_min, self.sync_op_max = block.sync_op_min, block.sync_op_max
-        self.sync_log_seq = block.sync_log_seq
-        self.incarnation = max(block.incarnation + 1, realtime_us // 1_000_000)
-        lives.begin(self, block)
-        if not self._recover(loaded):
-            return
-        self.superblock_repairs = list(loaded.repairs)
-        superblock.repair(self)
-        if block.flags & FLAG_UNVOUCHED:
-            self.status = Status.UNVOUCHED
-            self.mark("opened_unvouched")
-            self.timeouts["ping"].start(1)
-        else:
-            self._begin()
-        self.persist()
-        self.settle()
-
-    def _open_membership(self, block: sb.Superblock) -> bool:
-        """Who belongs to the group, as the superblock has it; False if this member does not."""
-        self.configure(
-            Configuration(block.epoch, block.members_op, block.replica_count, tuple(block.members))
-        )
-        if block.members_old:
-            self.members_old = Configuration(
-                block.epoch - 1, 0, block.replica_count_old, tuple(block.members_old)
-            )
-            self.timeouts["end_epoch"].start(1)
-        # A checkpoint has a table of its own; without one the log begins with what format said.
-        self.agreed = self.configuration
-        self.agreed_known = self.configuration.op == 0
-        if self.index < 0:
-            self.status = Status.REMOVED
-            self.mark("removed_from_the_group")
-        return self.index >= 0
-
-    def _recover(self, loaded: Loaded) -> bool:
-        """Journal and head from the rings; False after a halt."""
-        geometry = self.geometry
-        solo = self.alone
-        found = recovery.recover(
-            loaded.slots,
-            geometry=geometry,
-            checkpoint=self.checkpoint_op,
-            view_headers=self.view_headers,
-            log_viewstamp=self.log_viewstamp,
-            solo=solo,
-        )
-        if found.invalid:
-            self.halt("WAL_INVALID", "not one slot of the write-ahead ring can be read")
-            return False
-        if found.halted:
-            self.halt("WAL_CORRUPT", "a slot of a lone replica's write-ahead ring cannot be read")
-            return False
-        self.journal = found.journal
-        self.held = _held(loaded.slots, geometry.prepare_max(self.checkpoint_op))
-        assert self.checkpoint is not None and self.superblock is not None
-        self.op = recovery.head(
-            self.journal,
-            view=self.view,
-            log_view=self.log_view,
-            view_headers=self.view_headers,
-            checkpoint_header=self.checkpoint.header,
-            geometry=geometry,
-        )
-        if solo:
-            self._cut_lone_tail()
-        self.commit_min = self.checkpoint_op
-        self.commit_max = max(
-            self.superblock.commit_max, self.op - geometry.pipeline_max, self.commit_min
-        )
-        self.timestamp_last = self.head.timestamp if self.op else 0
-        ended = self.journal.at(self.configuration.op)
-        if self.members_old and ended and ended.operation == env.OPERATION_RECONFIGURE:
-            self.epoch_end = ended
-        for slot in found.rewrite:
-            self.mark("witness_rewritten")
-            wal.rewrite_witness(self, slot)
-        if self.journal.faulty_count:
-            self.mark("recovered_with_faults")
-        return True
-
-    def _cut_lone_tail(self) -> None:
-        """A superblock may name a head whose prepare was still on its way to the disk. Nobody else
-        can have it, and it was never acknowledged: it has never been.
-        """
-        while self.op > self.checkpoint_op:
-            header = self.journal.at(self.op)
-            if header is not None and self.journal.readable(header):
-                break
-            self.mark("lone_tail_cut")
-            if header is not None:
-                self.journal.remove(self.op)
-            self.op -= 1
-
-    def _begin(self) -> None:
-        """Choose the first status, and bring the state machine to the checkpoint."""
-        geometry, timeouts = self.geometry, self.timeouts
-        certain = recovery.head_certain(self.journal, self.op, self.checkpoint_op, geometry)
-        timeouts["ping"].start(1)
-        timeouts["repair"].start()
-        timeouts["scrub"].start()
-        self.tour = scrub.Tour()
-        self.reports = reported.Reports()
-        self.repair_due = True
-        if self.is_standby:
-            self.status = Status.NORMAL
-            timeouts["repair_sync"].start()
-        elif self.alone:
-            self.view += 1
-            self.log_view = self.view
-            self.view_headers = [self.head]
-            # alone, durable is committed; but no op may tell of a checkpoint that is not there yet
-            vouched = geometry.prepare_ok_max(self.checkpoint_op)
-            self.commit_max = max(self.commit_max, min(self.op, vouched))
-            self.dvc_quorum = True
-            self.status = Status.VIEW_CHANGE
-        elif self.log_view < self.view:
-            vc.leave_normal(self, Status.VIEW_CHANGE)
-            timeouts["view_change_status"].start(vc.patience(self))
-            timeouts["dvc_message"].start()
-            if not self.is_primary:
-                timeouts["request_start_view"].start()
-        elif not certain:
-            self.mark("recovering_head")
-            self.status = Status.RECOVERING_HEAD
-            timeouts["request_start_view"].start()
-        elif self.is_primary:
-            vc.enter(self, self.view + 1)
-        else:
-            self.status = Status.NORMAL
-            timeouts["heartbeat_lost"].start(10 + self.prng.below(4))
-            timeouts["repair_sync"].start()
-        state_sync.begin(self, local=True)
+        if startup.resume(self, loaded):
+            self.persist()
+            self.settle()
 
     # --- events
 
@@ -217,7 +69,7 @@ class Replica(Member):
         ahead_us = self.state_machine.ahead_us
         self.clock.on_tick(monotonic_ns, realtime_us, self.timestamp_last, ahead_us)
         if count_tick(self.timeouts.values()) or self.heartbeat_due:
-            _timeouts(self)
+            timers.on_due(self)
             self.settle()
 
     def on_space(self, *, short: bool) -> None:
@@ -312,7 +164,7 @@ class Replica(Member):
                     return
                 self.mark("vouched_for")
                 self.origin.flags &= ~FLAG_UNVOUCHED
-                self._begin()
+                startup.begin(self)
                 self.persist()
             checkpoint.advance(self)
             state_sync.advance(self)
@@ -361,12 +213,10 @@ class Replica(Member):
         if now[3] == self.incarnation != self.durable_seen[3]:
             lives.ping(self)  # from here on it may speak: who it is comes first
         self.durable_seen = now
-        self.acknowledge_tail = True
-        self.repair_due = True
-        if self.checkpoint_next is not None and self.checkpointing is None:
-            if now[2] == self.checkpoint_next.header.op:
-                self.checkpoint_next = None  # a peer's checkpoint was installed
-                chunks.request(self)
+        wants.ask_acknowledgements(self)
+        wants.ask_repair(self)
+        if checkpoint.is_installed(self, now[2]):
+            chunks.request(self)
 
     def check(self) -> None:
         """The invariants that are cheap enough for every event."""
@@ -381,14 +231,6 @@ class Replica(Member):
         assert not self.dvc_quorum or (self.is_primary and self.log_view == self.view)
         assert self.durable_view <= self.view and self.durable_log_view <= self.log_view
         assert len(self.pipeline) <= self.geometry.pipeline_max
-
-
-def _held(slots: list[Slot], most: int) -> int:
-    """The newest op that the rings may have held: what cannot be read may be of any."""
-    if any(Found.BAD in (slot.witness, slot.prepare) for slot in slots):
-        return most
-    found = (h.op for s in slots for h in (s.witness_header, s.prepare_header) if h is not None)
-    return max(found, default=0)
 
 
 # --- routing ------------------------------------------------------------------------------------
@@ -501,111 +343,12 @@ def _jump_view(member: Member, message: Message) -> bool:
     asks = command in (env.PREPARE, env.COMMIT)
     if view == member.view:
         if asks and member.status == Status.VIEW_CHANGE and not member.is_primary:
-            _ask(member, view)  # it started without us
+            start_view.ask(member, view, ASK_TICKS)  # it started without us
         return True
     if asks or member.status == Status.RECOVERING_HEAD or (member.is_standby and asks):
-        _ask(member, view)
+        start_view.ask(member, view, ASK_TICKS)
         return command in (env.PING, env.PONG)
     if member.is_standby:
         return command in (env.PING, env.PONG)
     vc.enter(member, view)
     return True
-
-
-def _ask(member: Member, view: int) -> None:
-    if member.tick >= member.rsv_tick:
-        member.rsv_tick = member.tick + 2
-        start_view.request_start_view(member, view)
-
-
-# --- time ---------------------------------------------------------------------------------------
-
-
-def _timeouts(member: Member) -> None:
-    timeouts, prng = member.timeouts, member.prng
-    if timeouts["ping"].due:
-        timeouts["ping"].start(50 if member.clock.epoch is not None else 5)
-        lives.ping(member)
-    if timeouts["prepare"].due:
-        normal.on_prepare_timeout(member)
-        timeouts["prepare"].backoff(base=5, most=50, prng=prng)
-    if timeouts["abdicate"].due:
-        normal.on_abdicate_timeout(member)
-    if timeouts["heartbeat"].due or member.heartbeat_due:
-        timeouts["heartbeat"].reset()
-        normal.send_heartbeat(member)
-    if timeouts["heartbeat_lost"].due:
-        timeouts["heartbeat_lost"].start(10 + prng.below(4))
-        member.mark("heartbeat_lost")
-        vc.vote(member)
-        if not timeouts["svc_message"].running:
-            timeouts["svc_message"].start()
-    _view_change_timeouts(member)
-    if timeouts["repair"].due:
-        timeouts["repair"].start(prng.between(3, 7))
-        member.repair_due = True
-    if timeouts["repair_sync"].due:
-        timeouts["repair_sync"].start()
-        _on_repair_sync(member)
-    if timeouts["chunks"].due:
-        timeouts["chunks"].start(prng.between(3, 7))
-        chunks.request(member)
-        if member.fetch is None and member.backfill is None and not member.mending:
-            timeouts["chunks"].stop()
-    if timeouts["end_epoch"].due:
-        membership.on_tick_due(member)
-    if timeouts["scrub"].due:
-        timeouts["scrub"].reset()
-        scrub.on_timeout(member)
-
-
-def _view_change_timeouts(member: Member) -> None:
-    timeouts, prng = member.timeouts, member.prng
-    if timeouts["svc_message"].due:
-        timeouts["svc_message"].reset()
-        if member.svc_from >> member.index & 1:
-            vc.send_vote(member)
-        elif member.status == Status.NORMAL:
-            timeouts["svc_message"].stop()
-        if (
-            member.status == Status.VIEW_CHANGE
-            and member.sv_sent_view == member.view
-            and member.dvc_quorum
-        ):
-            vc.send_start_view(member, member.others, bytes(16))
-    if timeouts["svc_window"].due:
-        timeouts["svc_window"].stop()
-        member.svc_from &= 1 << member.index
-    if timeouts["view_change_status"].due:
-        member.view_changes_failed += 1
-        timeouts["view_change_status"].start(vc.patience(member))
-        vc.vote(member)
-    if timeouts["dvc_message"].due:
-        timeouts["dvc_message"].reset()
-        if (
-            member.status == Status.VIEW_CHANGE
-            and not member.dvc_quorum
-            and member.durable_view == member.view
-        ):
-            vc.send_do_view_change(member)
-    if timeouts["request_start_view"].due:
-        timeouts["request_start_view"].start(10 + prng.below(4))
-        if member.status in (Status.VIEW_CHANGE, Status.RECOVERING_HEAD):
-            start_view.request_start_view(member, member.view)
-
-
-def _on_repair_sync(member: Member) -> None:
-    """No progress for a whole period although the group is ahead: the log here cannot be mended,
-    so replace it.
-    """
-    stuck = (
-        member.status == Status.NORMAL
-        and not member.is_primary
-        and member.commit_min == member.commit_before
-        and member.commit_max > member.commit_min
-    )
-    member.commit_before = member.commit_min
-    if stuck:
-        member.mark("repair_stuck")
-        member.sync_asked = True
-        start_view.request_start_view(member, member.view)

@@ -1,14 +1,17 @@
 """Writing the reply slots, one for each row of the table of sessions.
 
-A slot is written at a checkpoint and when it is mended.
+A slot is written at a checkpoint and when it is mended; one that somebody wants is read, or a peer
+is asked for the reply.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from appliance.cores.vsr import wal, write_order
+from appliance.cores.vsr import wal, wants, write_order
 from appliance.cores.vsr.member import Member
+from appliance.formats import envelope as env
 from appliance.formats.envelope import Header
+from appliance.formats.geometry import HEADER_SIZE
 
 
 def address(member: Member, row: int) -> int:
@@ -27,3 +30,56 @@ def write(
     """Write a reply; `done(member, *args)` once it is durable."""
     buffers = wal.padded([header.raw, body])
     write_order.write(member, address(member, row), buffers, done, *args)
+
+
+# --- what somebody wants ------------------------------------------------------------------------
+
+
+def repair(member: Member) -> None:
+    """Read the reply slots that somebody wants; ask peers for those that are broken."""
+    for row in sorted(member.replies_wanted):
+        entry = member.sessions.rows[row]
+        if entry is None or entry.reply is None or entry.body is not None:
+            member.replies_wanted.discard(row)
+        elif entry.faulty:
+            _request_reply(member, entry)
+        elif row not in member.replies_reading:
+            member.replies_reading.add(row)
+            length = -(-(HEADER_SIZE + entry.reply.body_size) // 4096) * 4096
+            member.read(address(member, row), length, _on_reply_read, row, entry.reply)
+
+
+def _on_reply_read(member: Member, data: bytes | None, row: int, reply: Header) -> None:
+    member.replies_reading.discard(row)
+    entry = member.sessions.rows[row]
+    if (
+        entry is None
+        or entry.reply is None
+        or entry.reply.digest != reply.digest
+        or entry.body is not None
+    ):
+        return
+    message = wal.parse_prepare(data, reply)
+    if message is None:
+        entry.faulty = True
+        member.mark("reply_found_corrupt")
+        wants.ask_repair(member)
+        return
+    entry.body = bytes(message.body)
+    member.replies_wanted.discard(row)
+    if member.normal_primary:
+        member.send_client(entry.client, entry.reply, entry.body)
+
+
+def _request_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-def]
+    peer = member.any_other()
+    if peer is not None:
+        member.send(
+            1 << peer,
+            member.make(
+                env.REQUEST_REPLY,
+                view=member.view,
+                op=entry.reply.op,
+                area=entry.reply.digest + entry.session.to_bytes(8, "little"),
+            ),
+        )

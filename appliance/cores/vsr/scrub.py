@@ -13,7 +13,7 @@ What is found broken is only noted here; `repair` and `chunks` mend it like any 
 
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.padding import is_zero
-from appliance.cores.vsr import backfill, chunks, replies, reported, wal, write_order
+from appliance.cores.vsr import backfill, chunks, replies, reported, wal, wants, write_order
 from appliance.cores.vsr.checkpoint import zone_address
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
@@ -155,7 +155,7 @@ def _on_prepare(member: Member, message: object, header: Header) -> None:
     if message is None:
         member.mark("scrub_found_prepare")
         wal.on_unreadable(member, header)
-        member.repair_due = True
+        wants.ask_repair(member)
 
 
 # --- replies ------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def _on_reply(member: Member, data: bytes | None, row: int, reply: Header) -> No
         return
     entry.faulty = True
     member.replies_wanted.add(row)
-    member.repair_due = True
+    wants.ask_repair(member)
 
 
 def _written(member: Member) -> None:
@@ -296,7 +296,7 @@ def _segment(member: Member, tour: Tour) -> None:
         if tour.waited < SEGMENT_PATIENCE_TURNS:
             return None
         if member.backfill.low == member.backfill.number == tour.segment:
-            member.backfill = None  # no peer has it
+            backfill.end(member)  # no peer has it
         return _turn(tour)
     tour.waited = 0
     if tour.segment < 0 and not _first_segment(member, tour):

@@ -8,7 +8,18 @@ old for that, its successor is fetched whole: see `state_sync`.
 
 from typing import NamedTuple
 
-from appliance.cores.vsr import denial, state_sync
+from appliance.cores.vsr import (
+    announce,
+    denial,
+    epochs,
+    heartbeat,
+    log_list,
+    state_sync,
+    tail,
+    views,
+    votes,
+    wants,
+)
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.evaluate import blank
 from appliance.cores.vsr.member import Member, Status
@@ -35,7 +46,7 @@ def parse(member: Member, message: Message) -> Announced | None:
     header, body = message.header, message.body
     state = sb.decode_checkpoint_state(body[:CHECKPOINT_STATE_SIZE])
     configuration = decode_configuration(body[CHECKPOINT_STATE_SIZE:_HEADERS_AT])
-    headers = vc.parse_headers(body[_HEADERS_AT:], member)
+    headers = log_list.parse_headers(body[_HEADERS_AT:], member)
     if state is None or configuration is None or configuration.epoch != header.epoch:
         return None
     if not headers or len(headers) > sb.VIEW_HEADERS_MAX:
@@ -119,7 +130,7 @@ def heard(member: Member) -> None:
     timeout = member.timeouts["heartbeat_lost"]
     if timeout.running:
         timeout.start(10 + member.prng.below(4))
-    member.svc_from &= ~(1 << member.index)
+    votes.withdraw(member)
 
 
 def _install(member: Member, header: Header, announced: Announced) -> None:
@@ -132,7 +143,7 @@ def _install(member: Member, header: Header, announced: Announced) -> None:
         member.mark("sv_beyond_reach")
         return member.drop("sv_beyond_reach")
     same_log = header.viewstamp == member.log_viewstamp and member.status == Status.NORMAL
-    newer = member.learn_members(announced.configuration)
+    newer = epochs.learn(member, announced.configuration)
     adopt(member, header, headers, fitting, same_log)
     if newer:
         member.persist()
@@ -153,28 +164,26 @@ def adopt(
         for op in range(head + 1, member.op + 1):
             if journal.at(op) is not None:
                 journal.remove(op)
-        vc.clear_above(member, head)
+        tail.clear_above(member, head)
     for known in reversed(fitting):
         if known.op > member.commit_min or journal.at(known.op) is None:
-            vc.install_header(member, known)
-    member.op = head
+            tail.install_header(member, known)
+    member.move_head(head)
     assert journal.at(head) is not None
     list_end = next((i for i, h in enumerate(headers) if h.op != headers[0].op - i), len(headers))
-    member.view_headers = headers[: min(list_end, member.geometry.pipeline_max + 1)]
-    member.view_headers_kind = sb.KIND_SV
+    views.advertise(member, headers[: min(list_end, member.geometry.pipeline_max + 1)])
     if not same_log:
         vc.leave_normal(member, Status.NORMAL)
-        member.view = header.view
-        member.log_view = header.view
-        member.heartbeat_ns = 0
+        views.stand_in(member, header.view)
+        heartbeat.forget(member)
         member.mark("start_view_installed")
     member.timeouts["heartbeat_lost"].start(10 + member.prng.below(4))
     member.timeouts["repair"].start()
     if not same_log or not member.timeouts["repair_sync"].running:
         member.timeouts["repair_sync"].start()  # an answer that changes nothing is no progress
-    member.acknowledge_tail = True
-    member.sync_asked = False
-    member.repair_due = True
+    wants.ask_acknowledgements(member)
+    wants.end_sync(member)
+    wants.ask_repair(member)
     if grown:
         member.persist()
 
@@ -189,8 +198,15 @@ def on_request_start_view(member: Member, message: Message) -> None:
     )
     if not ready:
         return member.drop("rsv_not_ready")
-    vc.send_start_view(member, 1 << message.sender, header.area[:16])
+    announce.send_start_view(member, 1 << message.sender, header.area[:16])
     return None
+
+
+def ask(member: Member, view: int, ticks: int) -> None:
+    """Ask for the log of `view`, and not again for so many ticks."""
+    if member.tick >= member.rsv_tick:
+        member.rsv_tick = member.tick + ticks
+        request_start_view(member, view)
 
 
 def request_start_view(member: Member, view: int) -> None:

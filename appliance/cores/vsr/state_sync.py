@@ -8,13 +8,26 @@ state of our own checkpoint at open.
 
 from typing import Protocol
 
-from appliance.cores.vsr import backfill, checkpoint, chunks, membership, wal, write_order
+from appliance.cores.vsr import (
+    backfill,
+    checkpoint,
+    chunks,
+    commit,
+    epochs,
+    heartbeat,
+    membership,
+    skipped,
+    tail,
+    views,
+    wal,
+    wants,
+    write_order,
+)
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.chunks import Wanted
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
-from appliance.formats import superblock as sb
 from appliance.formats.checkpoint import Place
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import RECORD_SIZE, TABLES
@@ -66,7 +79,7 @@ def consider(member: Member, header: Header, announced: Announced) -> bool:
     if member.checkpointing is not None or member.installing:
         member.mark("sync_waits_for_a_checkpoint")
         return True
-    member.learn_members(announced.configuration)
+    epochs.learn(member, announced.configuration)
     _install(member, state, header, headers)
     return True
 
@@ -74,36 +87,26 @@ def consider(member: Member, header: Header, announced: Announced) -> bool:
 def _install(member: Member, state: CheckpointState, header: Header, headers: list[Header]) -> None:
     """One superblock write makes the peer's checkpoint and the view's log ours, atomically."""
     member.mark("sync_started")
-    assert member.checkpoint is not None
     fitting = [h for h in headers if h.op <= member.geometry.prepare_max(state.header.op)]
     assert fitting
-    if member.sync_op_min == 0:
-        member.sync_op_min = member.commit_min + 1
-    if member.sync_log_seq == 0:
-        member.sync_log_seq = member.checkpoint.log_seq + 1
-    member.sync_op_max = state.header.op
+    skipped.extend(member, state)
     vc.leave_normal(member, Status.NORMAL)
-    member.view = member.log_view = header.view
-    member.heartbeat_ns = 0
-    member.checkpoint = state
-    member.checkpoint_next = state
-    member.checkpoint_applied = state.header.op
-    member.checkpoint_due = False
+    views.stand_in(member, header.view)
+    heartbeat.forget(member)
+    checkpoint.install(member, state)
     applied = member.commit_min
-    member.commit_min = state.header.op
-    member.commit_reading = -1
+    commit.jump(member, state.header.op)
     member.learn_commit(max(header.commit_num, state.header.op))
     _replace_log(member, state, fitting, applied)
-    member.view_headers = headers[: member.geometry.pipeline_max + 1]
-    member.view_headers_kind = sb.KIND_SV
+    views.advertise(member, headers[: member.geometry.pipeline_max + 1])
     member.state_ready = False
     # What was to be published is in a ring that is emptied now, before anybody is told.
     member.effects = [effect for effect in member.effects if effect[0] != fx.PUBLISH]
     member.state_machine.reset()
     member.sessions = type(member.sessions)(member.geometry)
     member.replies_wanted.clear()
-    member.backfill = None
-    member.sync_asked = False
+    backfill.end(member)
+    wants.end_sync(member)
     begin(member, local=False)
     member.timeouts["heartbeat_lost"].start(10 + member.prng.below(4))
     member.timeouts["repair"].start()
@@ -128,9 +131,9 @@ def _replace_log(
             journal.forget_header(slot)
             journal.forget_faults(slot)
     for known in reversed([*fitting, state.header]):
-        vc.install_header(member, known)
-    member.op = head
-    member.chain_head = b""
+        tail.install_header(member, known)
+    member.move_head(head)
+    member.forget_chain()
 
 
 # --- a checkpoint's state -----------------------------------------------------------------------
@@ -254,13 +257,13 @@ def _finish(member: Member, fetch: Fetch) -> None:
     member.manifests[op] = fetch.raw
     member.fetch = None
     member.state_ready = True
-    member.repair_due = True
-    member.acknowledge_tail = True
-    member.timestamp_last = max(member.timestamp_last, fetch.state.header.timestamp)
+    wants.ask_repair(member)
+    wants.ask_acknowledgements(member)
+    member.learn_timestamp(fetch.state.header.timestamp)
     member.mark("state_restored")
     if member.sync_log_seq and number > 0:
         low = (member.sync_log_seq - 1) // geometry.segment_records
         low = max(low, manifest.oldest_segment)
         backfill.begin(member, number - 1, manifest.newest_segment_id, low)
     elif member.sync_log_seq:
-        member.backfill = None
+        backfill.end(member)

@@ -50,6 +50,11 @@ def present(member: Member) -> Superblock:
     )
 
 
+def recall(member: Member, block: Superblock) -> None:
+    """At open: the one that counts."""
+    member.superblock = block
+
+
 # --- an update ------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ Which log is chosen, `evaluate` says.
 
 import struct
 
-from appliance.cores.vsr import denial, heartbeat
+from appliance.cores.vsr import announce, denial, heartbeat, log_list, tail, views, votes, wants
 from appliance.cores.vsr.evaluate import (
     DoViewChange,
     Evaluation,
@@ -21,15 +21,11 @@ from appliance.cores.vsr.evaluate import (
     evaluate,
 )
 from appliance.cores.vsr.member import Entry, Member, Status
-from appliance.cores.vsr.wal import on_unreadable, read_prepare, writing
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
-from appliance.formats.envelope import Header, Message
-from appliance.formats.geometry import HEADER_SIZE
-from appliance.formats.membership import encode_configuration
+from appliance.formats.envelope import Message
 
 _BITS = struct.Struct("<QQQ")
-OPERATIONS_MEMBERSHIP = (env.OPERATION_MEMBER_CHANGE, env.OPERATION_RECONFIGURE)
 
 
 # --- leaving a view -----------------------------------------------------------------------------
@@ -43,7 +39,7 @@ def vote(member: Member) -> None:
         or member.syncing
     ):
         return
-    member.svc_from |= 1 << member.index
+    votes.add(member, member.index)
     send_vote(member)
 
 
@@ -59,7 +55,7 @@ def on_start_view_change(member: Member, message: Message) -> None:
     assert message.header.view == member.view
     if not member.svc_from & ~(1 << member.index):
         member.timeouts["svc_window"].start()
-    member.svc_from |= 1 << message.sender
+    votes.add(member, message.sender)
     voted = member.svc_from >> member.index & 1
     if not voted and heartbeat.agrees(member, message):
         member.mark("vote_joined")
@@ -81,9 +77,8 @@ def enter(member: Member, view: int) -> None:
     assert view > member.view or member.status == Status.RECOVERING
     assert not member.is_standby and member.status != Status.RECOVERING_HEAD
     if member.log_view == member.view and member.view_headers_kind != sb.KIND_DVC:
-        member.view_headers = describe(member)
-        member.view_headers_kind = sb.KIND_DVC
-    member.view = view
+        views.advertise(member, log_list.describe(member), sb.KIND_DVC)
+    views.join(member, view)
     leave_normal(member, Status.VIEW_CHANGE)
     member.persist()
     timeouts = member.timeouts
@@ -101,6 +96,13 @@ def patience(member: Member) -> int:
     return (30 + member.prng.below(11)) * min(1 + member.view_changes_failed, 4)
 
 
+def on_status_timeout(member: Member) -> None:
+    """The view has not begun: vote for the next one, and be more patient with that."""
+    member.view_changes_failed += 1
+    member.timeouts["view_change_status"].start(patience(member))
+    vote(member)
+
+
 def leave_normal(member: Member, status: Status) -> None:
     """Forget what belongs to one view only."""
     member.status = status
@@ -111,7 +113,7 @@ def leave_normal(member: Member, status: Status) -> None:
     member.repairs.clear()
     for peer in member.peers:
         peer.outstanding = 0
-    member.svc_from = 0
+    votes.forget(member)
     member.dvcs = [None] * member.replica_count
     member.dvc_quorum = False
     member.dvc_sent_view = -1
@@ -132,61 +134,10 @@ def leave_normal(member: Member, status: Status) -> None:
         member.timeouts[name].stop()
 
 
-def describe(member: Member) -> list[Header]:
-    """The list of a do_view_change: from the head down to the first op that is known committed.
-
-    Headers that the start_view of this log named are put in where the journal lacks them: one
-    beyond prepare_max or one whose slot was lost must not look as if it had never been.
-    """
-    named = {h.op: h for h in member.view_headers if not blank(h)}
-    top = member.op
-    if not (member.is_primary and member.dvc_quorum) and member.view_headers:
-        top = max(top, member.view_headers[0].op)
-    headers: list[Header] = []
-    for op in range(top, -1, -1):
-        header = member.journal.at(op) or named.get(op)
-        headers.append(header or env.reserved(op, member.cluster, member.shard))
-        if op <= member.commit_max:
-            break
-    assert len(headers) <= member.geometry.pipeline_max + 1, (top, member.commit_max, member.op)
-    assert not blank(headers[0])
-    return headers
-
-
-def bits(member: Member, headers: list[Header]) -> tuple[int, int]:
-    """(presents, nacks) of this replica for its list, as its journal stands now."""
-    presents = nacks = 0
-    journal = member.journal
-    for i, header in enumerate(headers):
-        slot = journal.slot(header.op)
-        known = journal.at(header.op)
-        valid = not blank(header)
-        same = known is not None and valid and known.digest == header.digest
-        if (
-            (known is None and not journal.faulty[slot])
-            or (known is not None and valid and not same)
-            or (
-                # a durable prepare may have been acknowledged: its witness can be lost, too
-                same
-                and journal.dirty[slot]
-                and not journal.faulty[slot]
-                and journal.present[slot] != header.digest
-            )
-        ):
-            nacks |= 1 << i
-        if valid and (
-            journal.present[slot] == header.digest
-            or writing(member, header)
-            or member.prepare_in_memory(header) is not None
-        ):
-            presents |= 1 << i
-    return presents, nacks
-
-
 def send_do_view_change(member: Member) -> None:
     """Tell all replicas, this one included, what our log is. Needs the list to be durable."""
     assert member.status == Status.VIEW_CHANGE
-    presents, nacks = bits(member, member.view_headers)
+    presents, nacks = log_list.bits(member, member.view_headers)
     head = member.view_headers[0]
     header = member.make(
         env.DO_VIEW_CHANGE,
@@ -212,27 +163,15 @@ def send_do_view_change(member: Member) -> None:
         )
 
 
-def parse_headers(body: bytes | memoryview, member: Member) -> list[Header] | None:
-    """Headers of a list, strictly descending in op; None if one is broken or of another shard."""
-    if len(body) % HEADER_SIZE:
-        return None
-    out: list[Header] = []
-    for offset in range(0, len(body), HEADER_SIZE):
-        header = env.decode_stored(body[offset : offset + HEADER_SIZE])
-        if header is None or header.command != env.PREPARE:
-            return None
-        if header.cluster != member.cluster or header.shard != member.shard:
-            return None
-        if out and header.op >= out[-1].op:
-            return None
-        out.append(header)
-    return out
+def repeat_list(member: Member) -> None:
+    """Others shall have our list again."""
+    member.dvc_sent_view = -1
 
 
 def parse_do_view_change(member: Member, message: Message) -> DoViewChange | None:
     """None when a static rule is broken."""
     header = message.header
-    headers = parse_headers(message.body, member)
+    headers = log_list.parse_headers(message.body, member)
     if not headers or len(headers) > member.geometry.pipeline_max + 1:
         return None
     presents, nacks, checkpoint = _BITS.unpack(header.area)
@@ -358,7 +297,7 @@ def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> No
     head = result.head
     assert head >= member.commit_min
     limit = member.geometry.prepare_max(member.checkpoint_op)
-    member.timestamp_last = max(member.timestamp_last, max(d.headers[0].timestamp for d in dvcs))
+    member.learn_timestamp(max(d.headers[0].timestamp for d in dvcs))
     member.learn_commit(max(result.floor, max(d.commit_min for d in dvcs)))
     named = canonical_headers(canonical, head, result.floor)
     if head > limit:
@@ -368,14 +307,13 @@ def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> No
     for op in range(head + 1, member.op + 1):
         if member.journal.at(op) is not None:
             member.journal.remove(op)
-    clear_above(member, head)
+    tail.clear_above(member, head)
     for header in reversed(named):
         if header.op > member.checkpoint_op or member.journal.at(header.op) is None:
-            install_header(member, header)
-    member.op = head
-    member.log_view = member.view
-    member.view_headers = named
-    member.view_headers_kind = sb.KIND_SV
+            tail.install_header(member, header)
+    member.move_head(head)
+    views.install(member)
+    views.advertise(member, named)
     member.dvc_quorum = True
     member.sv_sent_view = -1
     # what others committed is ours too, wherever the list comes from
@@ -383,33 +321,18 @@ def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> No
         for header in d.headers:
             if not blank(header) and header.op <= d.commit_min and header.op > member.commit_min:
                 if header.op < result.floor and member.journal.at(header.op) is None:
-                    install_header(member, header)
+                    tail.install_header(member, header)
     member.persist()
     member.timeouts["dvc_message"].stop()
     member.timeouts["repair"].start()
     member.mark("view_change_installed")
 
 
-def install_header(member: Member, header: Header) -> None:
-    """Install unless the slot already belongs to a later op."""
-    known = member.journal.headers[member.journal.slot(header.op)]
-    if known is None or known.op <= header.op:
-        member.journal.install(header)
-
-
-def clear_above(member: Member, head: int) -> None:
-    """No slot above the head is of any meaning to this log: what was lost there was proven
-    uncommitted.
-    """
-    limit = member.geometry.prepare_max(member.checkpoint_op)
-    for op in range(head + 1, limit + 1):
-        slot = member.journal.slot(op)
-        known = member.journal.headers[slot]
-        if known is None:
-            if member.journal.faulty[slot]:
-                member.journal.forget_faults(slot)
-        elif known.op > head:
-            member.journal.remove(known.op)
+def lead_alone(member: Member) -> None:
+    """A lone replica begins the next view with its own log: there is no other one."""
+    views.stand_in(member, member.view + 1)
+    views.advertise(member, [member.head], member.view_headers_kind)
+    member.dvc_quorum = True
 
 
 def _install_rest(member: Member) -> None:
@@ -420,47 +343,14 @@ def _install_rest(member: Member) -> None:
     if not member.chained_from(min(member.repair_min, member.op)):
         return  # repair asks for the headers
     if member.sv_sent_view != member.view:
-        send_start_view(member, member.others, bytes(16))
+        announce.send_start_view(member, member.others, bytes(16))
         member.sv_sent_view = member.view
     if not member.state_ready or member.commit_min < member.commit_max:
         return
-    if any(not member.journal.clean(h) for h in _window(member)):
+    if any(not member.journal.clean(h) for h in tail.window(member)):
         return
-    if _tail_in_memory(member):
+    if tail.in_memory(member):
         start_normal_primary(member)
-
-
-def _tail_in_memory(member: Member) -> bool:
-    """Whether the uncommitted tail's bodies are here: a request in it must be known when it comes
-    again.
-    """
-    whole = True
-    for op in range(member.commit_max + 1, member.op + 1):
-        header = member.journal.at(op)
-        assert header is not None
-        if member.prepare_in_memory(header) is None:
-            whole = False
-            slot = member.journal.slot(op)
-            if slot not in member.rereading:
-                member.rereading[slot] = header.digest
-                read_prepare(member, header, on_tail_read)
-    return whole
-
-
-def on_tail_read(member: Member, message: Message | None, header: Header) -> None:
-    """A prepare of the tail was read back; if it cannot be, a peer is asked for it."""
-    member.rereading.pop(member.journal.slot(header.op), None)
-    if message is None:
-        on_unreadable(member, header)
-        member.repair_due = True
-    else:
-        member.keep_prepare(message)
-
-
-def _window(member: Member) -> list[Header]:
-    """Headers of repair_min..head; the chain is known to be unbroken."""
-    headers = [member.journal.at(op) for op in range(max(1, member.repair_min), member.op + 1)]
-    return [h for h in headers if h is not None]
 
 
 def start_normal_primary(member: Member) -> None:
@@ -468,7 +358,7 @@ def start_normal_primary(member: Member) -> None:
     leave_normal(member, Status.NORMAL)
     member.dvc_quorum = False
     member.route.reset(member.tick)
-    find_pending(member)
+    tail.find_pending(member)
     for op in range(member.commit_max + 1, member.op + 1):
         header = member.journal.at(op)
         assert header is not None
@@ -476,91 +366,15 @@ def start_normal_primary(member: Member) -> None:
         assert message is not None
         member.pipeline.append(Entry(header, bytes(message.body[:16])))
     # Our own word counts as any other: no further than our checkpoint lets us vouch.
-    member.acknowledge_tail = True
-    member.timestamp_last = max(member.timestamp_last, member.head.timestamp)
+    wants.ask_acknowledgements(member)
+    member.learn_timestamp(member.head.timestamp)
     timeouts = member.timeouts
     timeouts["heartbeat"].start()
     timeouts["repair"].start()
     if member.pipeline:
         timeouts["prepare"].start()
         timeouts["abdicate"].start()
-    send_start_view(member, member.others, bytes(16))
+    announce.send_start_view(member, member.others, bytes(16))
     for client in list(member.sessions.entries):
-        tell_client(member, client, bytes(8))
+        announce.tell_client(member, client, bytes(8))
     member.mark("primary_started_view")
-
-
-def find_pending(member: Member) -> None:
-    """A change of group or clock in the tail is still to be committed: nothing may follow it."""
-    for op in range(member.commit_min + 1, member.op + 1):
-        header = member.journal.at(op)
-        if header is not None and header.operation in env.OPERATIONS_ALONE:
-            member.reconfiguring = op
-
-
-def tell_client(member: Member, client: bytes, echo: bytes) -> None:
-    """Tell a client which view and members serve."""
-    header = pong_client(member, client, echo)
-    member.send_client(client, header, encode_configuration(member.configuration))
-
-
-def pong_client(member: Member, client: bytes, echo: bytes) -> Header:
-    """What tells a client which view this member serves."""
-    return member.make(
-        env.PONG_CLIENT,
-        view=max(0, member.durable_log_view),
-        op=member.commit_min,
-        area=client + echo,
-        body=encode_configuration(member.configuration),
-    )
-
-
-# --- start_view ---------------------------------------------------------------------------------
-
-
-def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
-    """Name the log of this view: its last headers, and hooks that a lagging member can reach."""
-    name_log(member, mask, nonce, member.view, member.head)
-
-
-def name_log(member: Member, mask: int, nonce: bytes, view: int, head: Header) -> None:
-    """Name the log of `view` from `head` down, of which no more is committed than we know."""
-    assert member.checkpoint is not None
-    headers = start_view_headers(member, head)
-    body = b"".join(
-        (
-            sb.encode_checkpoint_state(member.checkpoint),
-            encode_configuration(member.configuration),
-            *(h.raw for h in headers),
-        )
-    )
-    header = member.make(
-        env.START_VIEW,
-        view=view,
-        op=head.op,
-        commit_num=min(member.commit_max, head.op),
-        area=nonce + member.checkpoint_op.to_bytes(8, "little"),
-        body=body,
-    )
-    member.send(mask, header, body)
-
-
-def start_view_headers(member: Member, head: Header) -> list[Header]:
-    """The last P + 1 headers from `head` down, then the header of each checkpoint op still in
-    the ring.
-    """
-    out = [head]
-    low = max(0, head.op - member.geometry.pipeline_max)
-    for op in range(head.op - 1, low - 1, -1):
-        header = member.journal.at(op)
-        if header is None:
-            break  # below the repairable range
-        out.append(header)
-    interval = member.geometry.checkpoint_ops
-    hook = head.op // interval * interval
-    while hook > 0 and len(out) <= member.geometry.pipeline_max + 2 and hook >= member.repair_min:
-        header = member.journal.at(hook)
-        if header is not None and hook < out[-1].op and member.chained_from(hook):
-            out.append(header)
-        hook -= interval
-    return out

@@ -12,6 +12,7 @@ from typing import Any
 
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.padding import is_zero
+from appliance.cores.vsr import wants
 from appliance.cores.vsr.member import Member
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
@@ -107,7 +108,7 @@ def _next(member: Member, slot: int) -> None:
             _start(member, waiting)
     while member.wal_queue and len(member.wal_writing) < _writes_max(member):
         _start(member, member.wal_queue.pop(next(iter(member.wal_queue))))
-        member.repair_due = True  # there is room for what was not asked for
+        wants.ask_repair(member)  # there is room for what was not asked for
 
 
 def _start(member: Member, message: Message) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr import announce, log_list
 from appliance.cores.vsr.evaluate import blank as is_blank
 from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
@@ -145,7 +145,7 @@ def test_recovery_head_outdated_start_view_rejected() -> None:
     group.crash(0)
     group.crash(2)
     primary = group.core(1)
-    headers = vc.start_view_headers(primary, primary.head)
+    headers = announce.start_view_headers(primary, primary.head)
     body = encode_checkpoint_state(primary.checkpoint)
     body += encode_configuration(primary.configuration) + b"".join(h.raw for h in headers)
 
@@ -272,11 +272,11 @@ def test_vc_faulty_unknown_then_header_learned_still_no_nack() -> None:
     assert core.journal.faulty[slot] and core.journal.at(10) is None
     header = group.core(1).journal.at(10)
     core.journal.install(header)
-    presents, nacks = vc.bits(core, [header])
+    presents, nacks = log_list.bits(core, [header])
     assert (presents, nacks) == (0, 0), "not here, and not denied"
     core.journal.set_faulty(slot, 0)
     core.journal.set_dirty(slot, 1)
-    assert vc.bits(core, [header]) == (0, 1), "known and never durable is denied"
+    assert log_list.bits(core, [header]) == (0, 1), "known and never durable is denied"
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_what_a_list_says_of_a_slot(
     core.journal.set_faulty(7, faulty)
     core.journal.set_dirty(7, dirty)
     core.journal.present[7] = mine.digest if readable else None
-    assert vc.bits(core, [mine if listed == "mine" else blank(7)]) == bits
+    assert log_list.bits(core, [mine if listed == "mine" else blank(7)]) == bits
 
 
 def test_vc_sv_headers_beyond_the_journal_survive() -> None:
@@ -313,10 +313,10 @@ def test_vc_sv_headers_beyond_the_journal_survive() -> None:
     group, session = running_group()
     core = group.core(0)
     head = core.op
-    core.view_headers = vc.start_view_headers(group.core(1), group.core(1).head)[: P + 1]
+    core.view_headers = announce.start_view_headers(group.core(1), group.core(1).head)[: P + 1]
     core.view_headers_kind = 0
     core.journal.remove(head)
     core.op = head - 1
     core.commit_max = core.commit_min = head - 2
-    listed = vc.describe(core)
+    listed = log_list.describe(core)
     assert [h.op for h in listed][:2] == [head, head - 1] and not is_blank(listed[0])

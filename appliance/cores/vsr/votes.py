@@ -1,0 +1,26 @@
+"""Votes to leave the view: who has said so, as far as this replica knows; none outlives its view or
+its window. What follows from them, `view_change` says.
+"""
+
+from appliance.cores.vsr.member import Member
+
+
+def add(member: Member, place: int) -> None:
+    """The replica at `place` wants to leave."""
+    assert 0 <= place < member.replica_count
+    member.svc_from |= 1 << place
+
+
+def withdraw(member: Member) -> None:
+    """This replica does not want to any more: the primary lives."""
+    member.svc_from &= ~(1 << member.index)
+
+
+def expire(member: Member) -> None:
+    """The window is over: what others said is too old to count."""
+    member.svc_from &= 1 << member.index
+
+
+def forget(member: Member) -> None:
+    """Another view begins."""
+    member.svc_from = 0
