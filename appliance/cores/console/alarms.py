@@ -244,8 +244,8 @@ def _faulty(_shard: ShardLine, _member: Member, own: Replica) -> str:
 
 
 def _disk_slow(_shard: ShardLine, _member: Member, own: Replica) -> str:
-    slow = own.writes >= WRITES_JUDGED_MIN and own.write_p99_us > WRITE_P99_US_MAX
-    return f"durable write p99 {own.write_p99_us // 1000} ms" if slow else ""
+    slow = own.writes.count >= WRITES_JUDGED_MIN and own.writes.p99_us > WRITE_P99_US_MAX
+    return f"durable write p99 {own.writes.p99_us // 1000} ms" if slow else ""
 
 
 def _disk(_shard: ShardLine, _member: Member, own: Replica) -> str:
@@ -275,9 +275,9 @@ def _space(look: Look) -> Iterator[Alarm]:
             for what, used, size, left in (
                 (
                     "of the volume's extents are taken",
-                    own.extents,
-                    own.extents_max,
-                    (own.extents_max - own.extents) * own.space.extent_size,
+                    own.space.extents,
+                    own.space.extents_max,
+                    (own.space.extents_max - own.space.extents) * own.space.extent_size,
                 ),
                 (
                     "of its disk is taken",

@@ -169,8 +169,8 @@ def _plain_shard(seen: Look, number: int) -> dict[str, Any]:
                 "commit": member.commit,
                 "stale_ms": member.own.stale_ms if member.own else None,
                 "lag": shard.lag(member),
-                "write_p50_us": member.own.write_p50_us if member.own else None,
-                "write_p99_us": member.own.write_p99_us if member.own else None,
+                "write_p50_us": member.own.writes.p50_us if member.own else None,
+                "write_p99_us": member.own.writes.p99_us if member.own else None,
                 "connections": member.own.connections if member.own else None,
             }
             for member in shard.members
@@ -186,8 +186,8 @@ def _point(seen: Look) -> dict[str, Any]:
     return {
         "at": seen.wall_ms,
         "records_per_s": round(sum(shard.records_per_s for shard in seen.shards), 1),
-        "write_p50_us": max((replica.write_p50_us for replica in replicas), default=None),
-        "write_p99_us": max((replica.write_p99_us for replica in replicas), default=None),
+        "write_p50_us": max((replica.writes.p50_us for replica in replicas), default=None),
+        "write_p99_us": max((replica.writes.p99_us for replica in replicas), default=None),
         "ack_p50_us": max((edge.ack_p50_us for edge in edges), default=None),
         "ack_p99_us": max((edge.ack_p99_us for edge in edges), default=None),
     }

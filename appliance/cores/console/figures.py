@@ -30,9 +30,20 @@ class Space:
     disk_free: int = 0  # that this user may take
     disk_size: int = 0  # without what is reserved for root, as df counts; 0: not told
     extent_size: int = 0  # 0: not told
+    extents: int = 0  # in use, for segments of the log
+    extents_max: int = 0
     short: bool = False  # hardly more is left than is kept for consensus
     sparing: bool = False  # and so it is with so many that the shard takes no more messages
     days_left: float | None = None  # at the pace of the last day
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """A replica's newest durable writes to its journal, and how long they took."""
+
+    p50_us: int
+    p99_us: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica's answer. Latencies are of its newest durable journal writes."""
+    """One replica's answer."""
 
     status: str
     role: str
@@ -61,12 +72,8 @@ class Replica:
     syncing: bool
     halted: str  # why it will stop; empty while it goes on
     peers: tuple[Peer, ...]
-    write_p50_us: int
-    write_p99_us: int
-    writes: int  # durable writes of which these are
+    writes: Writes
     disk: Disk
-    extents: int
-    extents_max: int
     connections: int  # of peers and of edges, here and on other machines
     cpu_percent: float
     rss: int
@@ -171,12 +178,12 @@ def replica_of(status: ReplicaStatus) -> Replica:
             )
             for index, peer in sorted(status.peers.items())
         ),
-        write_p50_us=journal.p50_us,
-        write_p99_us=journal.p99_us,
-        writes=journal.count if journal.recent is UNSET else journal.recent,
+        writes=Writes(
+            journal.p50_us,
+            journal.p99_us,
+            journal.count if journal.recent is UNSET else journal.recent,
+        ),
         disk=disk_of(status.volume, status.scrub),
-        extents=status.volume.extents,
-        extents_max=status.volume.extents_max,
         connections=status.connections + status.edges,
         cpu_percent=status.process.cpu_percent,
         rss=status.process.rss,
@@ -203,6 +210,8 @@ def _space(volume: VolumeStatus, group: GroupSpace) -> Space:
         disk_free=volume.disk_free,
         disk_size=volume.disk_size,
         extent_size=volume.extent_size,
+        extents=volume.extents,
+        extents_max=volume.extents_max,
         short=group.short,
         sparing=group.sparing,
         days_left=volume.days_left,

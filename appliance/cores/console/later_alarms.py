@@ -51,7 +51,7 @@ def _flush_slow(look: Look) -> Iterator[Alarm]:
             usual_us = look.usual_us.get((shard.number, member.node))
             if member.own is None or member.removed or usual_us is None:
                 continue
-            now_us = member.own.write_p50_us
+            now_us = member.own.writes.p50_us
             if now_us > max(SLOWER * usual_us, usual_us + SLOWER_US_MIN):
                 words = f"durable writes take {latency(now_us)}, over a day {latency(usual_us)}"
                 subject = f"shard {shard.number} on {node_name(look, member.node)}"

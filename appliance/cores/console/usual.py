@@ -29,10 +29,10 @@ class Usual:
         for shard in look.shards:
             for member in shard.members:
                 own = member.own
-                if own is not None and own.writes >= WRITES_JUDGED_MIN:
+                if own is not None and own.writes.count >= WRITES_JUDGED_MIN:
                     at = (shard.number, member.node)
                     figures = self._figures.setdefault(at, deque(maxlen=DAY_MINUTES))
-                    figures.append(own.write_p50_us)
+                    figures.append(own.writes.p50_us)
         self._count()
 
     def _count(self) -> None:
