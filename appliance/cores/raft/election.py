@@ -22,7 +22,7 @@ from appliance.formats.raft_legacy.frame import (
 
 def on_timeout(m: Member) -> None:
     """Nobody leads for long enough: ask whether it makes sense to stand."""
-    if m.tick < m.stand_tick or not m.is_voter():
+    if m.tick < m.election.stand_tick or not m.is_voter():
         m.restart_timer()
         return
     start_asking(m)
@@ -141,7 +141,7 @@ def is_sticky(m: Member) -> bool:
     """Whether a leader is at work, as far as we can tell: then nobody needs to stand."""
     if m.role == LEADER:
         return replication.has_fresh_quorum(m, m.settings.election_ticks_min)
-    return m.tick - m.contact_tick < m.settings.election_ticks_min
+    return m.tick - m.election.contact_tick < m.settings.election_ticks_min
 
 
 def is_up_to_date(m: Member, request: Request) -> bool:

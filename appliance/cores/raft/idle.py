@@ -18,9 +18,9 @@ def idle_ticks(m: Member) -> int:
     if m.role == LEADER:
         due += _due_of_leader(m)
     elif m.leaving:
-        due.append(m.timer_tick + 2 * longest)
+        due.append(m.election.timer_tick + 2 * longest)
     else:
-        due.append(m.timer_tick + m.timeout)
+        due.append(m.election.timer_tick + m.election.timeout)
     return max(0, min(due, default=m.tick + _LONG) - m.tick - 1)
 
 

@@ -1,6 +1,7 @@
 """The state of a member, and the few acts that every part of the protocol needs."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from appliance.base.prng import Prng
 from appliance.cores.raft.change import Join, Removal, Stay
@@ -37,6 +38,16 @@ from appliance.formats.raft_legacy.frame import ANSWER_OF, NOBODY, Entry, Reques
 FOLLOWER, PRE_CANDIDATE, CANDIDATE, LEADER = "follower", "pre_candidate", "candidate", "leader"
 
 
+@dataclass(slots=True)
+class Election:
+    """When a leader was last heard, and when this member would stand itself."""
+
+    contact_tick: int = NEVER  # when a leader was last heard
+    timer_tick: int = 0  # since when it waits
+    timeout: int = 0  # for so many ticks
+    stand_tick: int = 0  # does not stand before this one
+
+
 class Member:
     """What one member of the farm is.
 
@@ -62,9 +73,7 @@ class Member:
         assert self.commit <= self.log.last
         self.role, self.leader = FOLLOWER, NOBODY
         self.tick = 0
-        self.contact_tick = NEVER  # when a leader was last heard
-        self.timer_tick, self.timeout = 0, 0
-        self.stand_tick = 0  # does not stand before this tick
+        self.election = Election()
         self.leaving = False  # said yes to LeaveCluster
         self.peers: dict[int, Progress] = {}
         self.term_first = 0  # index of the first entry of our term, while leading
@@ -160,7 +169,8 @@ class Member:
 
     def restart_timer(self) -> None:
         low, high = self.settings.election_ticks_min, self.settings.election_ticks_max
-        self.timer_tick, self.timeout = self.tick, self.prng.between(low, high)
+        self.election.timer_tick = self.tick
+        self.election.timeout = self.prng.between(low, high)
 
     # --- configurations ---------------------------------------------------------------------------
 

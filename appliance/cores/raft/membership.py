@@ -316,7 +316,7 @@ def is_another_farm(m: Member, told: Configuration) -> bool:
     Who holds entries stays with their farm; who holds none may go to another one after a while, as
     the first one may have given it up.
     """
-    if m.log.last == 0 and m.tick - m.contact_tick >= m.settings.join_ticks:
+    if m.log.last == 0 and m.tick - m.election.contact_tick >= m.settings.join_ticks:
         return False
     return bool(known := _farm_of(m)) and not known & set(told.servers)
 

@@ -151,9 +151,9 @@ class Node:
             if m.role == LEADER:
                 membership.drive(m)
         elif m.leaving:
-            if m.tick - m.timer_tick >= 2 * m.settings.election_ticks_max:
+            if m.tick - m.election.timer_tick >= 2 * m.settings.election_ticks_max:
                 membership.end_silence(m)
-        elif m.tick - m.timer_tick >= m.timeout:
+        elif m.tick - m.election.timer_tick >= m.election.timeout:
             election.on_timeout(m)
 
     def on_request(self, token: int, request: Request) -> None:
@@ -272,7 +272,7 @@ class Node:
         m = self.member
         if m.role != LEADER:
             return False
-        m.stand_tick = m.tick + 2 * m.settings.election_ticks_max
+        m.election.stand_tick = m.tick + 2 * m.settings.election_ticks_max
         m.follow(-1)
         return True
 

@@ -55,7 +55,7 @@ def hear_leader(m: Member, request: Request) -> None:
     if request.term > m.term:
         m.take_over(request.term)
     m.follow(request.source)
-    m.contact_tick = m.tick
+    m.election.contact_tick = m.tick
     m.restart_timer()
 
 

@@ -50,7 +50,7 @@ def after(node: Node, ticks: int, *, together: bool) -> tuple[object, ...]:
         for _ in range(ticks):
             node.on_tick()
     m = node.member
-    return repr(node.take()), m.tick, m.role, m.term, m.timer_tick, m.timeout, len(m.pending)
+    return repr(node.take()), m.tick, m.role, m.term, m.election, len(m.pending)
 
 
 @pytest.mark.parametrize("make", [in_peace, cut_off, asked_in_vain])
