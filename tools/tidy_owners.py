@@ -23,10 +23,10 @@ HEIRS = ("Member", "Replica")  # as functions name what they take
 # was a rule.
 OWNERS: dict[str, str] = {
     "": (
-        "clean_ops cluster completions counters diverged geometry introduced introductions "
-        "manifests mending nonce pipeline placed_writes prepares prng repairs replica_id "
-        "replies_reading replies_wanted request_queue rereading routing shard state_machine "
-        "suspicions timeouts vouchers wal_queue wal_waiting wal_writing witness_writing"
+        "chain clean_ops cluster completions counters diverged geometry introduced "
+        "introductions manifests mending nonce pipeline placed_writes prepares prng repairs "
+        "replica_id replies_reading replies_wanted request_queue rereading routing shard "
+        "state_machine suspicions timeouts vouchers wal"
     ),
     "backfill": "backfill",
     "checkpoint": "checkpoint checkpoint_applied checkpoint_next checkpointing freeze_everything",
@@ -36,10 +36,9 @@ OWNERS: dict[str, str] = {
     "heartbeat": "commit_anchor heartbeat_ns",
     "lives": "incarnation lives",
     "member": (
-        "_addressed _places chain_head chain_low chain_removals clock commit_max "
-        "configuration epoch halted index introduced_mask members op peers quorum_nack "
-        "quorum_replication quorum_view_change refused replica_count route standby_count "
-        "timestamp_last token_last"
+        "_addressed _places clock commit_max configuration epoch halted index introduced_mask "
+        "members op peers quorum_nack quorum_replication quorum_view_change refused "
+        "replica_count route standby_count timestamp_last token_last"
     ),
     "membership": "pull_tick",
     "repair": "faulty_before faulty_tick headers_tick reads_for_others",
@@ -51,8 +50,8 @@ OWNERS: dict[str, str] = {
     "superblock": "superblock superblock_writing",
     "tail": "reconfiguring",
     "timers": "commit_before",
-    "view_change": "commit_told dvc_quorum dvc_sent_view sv_sent_view view_changes_failed",
-    "views": "log_view view view_headers view_headers_kind",
+    "view_change": "commit_told dvc_quorum sv_sent_view view_changes_failed",
+    "views": "dvc_sent_view log_view view view_headers view_headers_kind",
     "votes": "svc_from",
     "wants": "acknowledge_tail repair_due sync_asked",
     "lives member": "told",

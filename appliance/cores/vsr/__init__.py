@@ -58,6 +58,7 @@ Rooms of this package, each importing only those above it
     journal                     the slots of the ring: header, dirty, faulty, what is readable
     recovery                    from two rings and four superblocks to a journal and a status
     sessions                    the replicated table of clients and their latest replies
+    chain, wal_writes           how far headers are linked; what is on its way to the rings
     member                      the state of one member; sending, reading and writing
     views, votes, epochs        which view and group it is in, and who wants to leave
     skipped, wants              what it lacks, and what it shall do next

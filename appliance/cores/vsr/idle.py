@@ -33,7 +33,6 @@ def _is_whole(member: Member) -> bool:
         and not journal.faulty_count
         and not member.replies_wanted
         and member.commit_max <= member.op
-        and member.chain_head == member.head.digest
-        and member.chain_removals == journal.removals
-        and member.chain_low <= max(1, member.repair_min)
+        and member.chain.holds(member.head, journal)
+        and member.chain.low <= max(1, member.repair_min)
     )

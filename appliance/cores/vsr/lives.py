@@ -17,8 +17,7 @@ answered that they have never heard of this replica that every quorum which it c
 of holds one of them.
 """
 
-from appliance.cores.vsr import denial, space, wants
-from appliance.cores.vsr import view_change as vc
+from appliance.cores.vsr import denial, space, views, wants
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
@@ -319,7 +318,7 @@ def _introduced(member: Member, replica_id: bytes) -> None:
         member.introduced.add(replica_id)
         member.lives = member.lives[-1:]
         member.find_introduced()
-        vc.repeat_list(member)  # what was kept back may be said now
+        views.repeat_list(member)  # what was kept back may be said now
         wants.ask_acknowledgements(member)
 
 

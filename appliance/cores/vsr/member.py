@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.prng import Prng
 from appliance.cores.vsr import effects as fx
+from appliance.cores.vsr.chain import Chain
 from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.origin import Origin
@@ -20,6 +21,7 @@ from appliance.cores.vsr.quorums import quorums
 from appliance.cores.vsr.route import Route, Routing
 from appliance.cores.vsr.sessions import Sessions
 from appliance.cores.vsr.timeout import Timeout
+from appliance.cores.vsr.wal_writes import WalWrites
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
@@ -212,10 +214,7 @@ class Member:
         # descending; what this member advertises for its view
         self.view_headers: list[Header] = []
         self.view_headers_kind = sb.KIND_SV
-        # headers chain_low..op are known to form an unbroken chain
-        self.chain_low = 0
-        self.chain_head = b""  # the head's digest for which that was found
-        self.chain_removals = 0  # and the journal's removals by then
+        self.chain = Chain()
         self.sessions = Sessions(self.geometry)
         self.peers: list[Peer] = []
         self.nonce = prng.bytes(16)  # of this start: an answer to an older question is none
@@ -268,13 +267,9 @@ class Member:
         self.superblock_repairs: list[int] = []
         self.completions: dict[int, tuple[Callable[..., None], tuple]] = {}
         self.token_last = 0
-        self.wal_writing: dict[int, Message] = {}  # slot -> prepare being written
-        self.wal_waiting: dict[int, Message] = {}  # slot -> the one after it
-        self.wal_queue: dict[bytes, Message] = {}  # digest -> prepare, the oldest first
+        self.wal = WalWrites()
         # became clean since the last settle: to be acknowledged
         self.clean_ops: list[int] = []
-        # slot -> digest being written to the header ring
-        self.witness_writing: dict[int, bytes] = {}
         self.checkpoint: sb.CheckpointState | None = None  # durable
         # written, its superblock on the way
         self.checkpoint_next: sb.CheckpointState | None = None
@@ -611,22 +606,7 @@ class Member:
 
     def chained_from(self, op: int) -> bool:
         """Whether the headers op..head are all known and each names its predecessor."""
-        head = self.head
-        if self.chain_head != head.digest or self.chain_removals != self.journal.removals:
-            self.chain_head = head.digest
-            self.chain_removals = self.journal.removals
-            self.chain_low = self.op
-        low = max(self.chain_low, self.op - self.geometry.slot_count + 1)
-        child = self.journal.at(low)
-        assert child is not None
-        while low > op:
-            known = self.journal.at(low - 1)
-            if known is None or known.digest != child.parent:
-                break
-            child = known
-            low -= 1
-        self.chain_low = low
-        return low <= op
+        return self.chain.reaches(op, self.head, self.journal)
 
     def keep_prepare(self, message: Message) -> None:
         """Remember a prepare's body; the oldest are forgotten first."""
@@ -640,17 +620,13 @@ class Member:
         """`header` is the new head; what was known of the chain below stays known if it names the
         old one.
         """
-        if self.chain_head == header.parent and header.op == self.op + 1:
-            self.chain_head = header.digest
+        if header.op == self.op + 1:
+            self.chain.extend(header)
         self.op = header.op
 
     def move_head(self, op: int) -> None:
         """The log ends at `op` now, whatever was above."""
         self.op = op
-
-    def forget_chain(self) -> None:
-        """Nothing is known of the chain below the head."""
-        self.chain_head = b""
 
     def prepare_in_memory(self, header: Header) -> Message | None:
         """The cached prepare with exactly this identity."""

@@ -69,7 +69,7 @@ def _request_headers(member: Member, low: int) -> None:
     """Ask a peer for the headers below the highest break of the chain."""
     if member.tick < member.headers_tick:
         return
-    high = member.chain_low - 1
+    high = member.chain.low - 1
     if high < low:
         return
     first = high
@@ -97,14 +97,14 @@ def _request_headers(member: Member, low: int) -> None:
 def _repair_prepares(member: Member, low: int) -> None:
     """Make the prepares of low..op durable here: those to be applied next come first."""
     journal = member.journal
-    in_flight = len(member.wal_writing) + len(member.witness_writing)
+    in_flight = len(member.wal.prepares) + len(member.wal.witnesses)
     if journal.dirty_count <= in_flight and not journal.faulty_count:
         return  # all that is dirty is on its way to the disk
     _forget_useless(member, low)
     expire(member)
-    if len(member.wal_queue) >= member.geometry.wal_writes_max:
+    if len(member.wal.queue) >= member.geometry.wal_writes_max:
         return  # the disk is behind: what is asked for now would only wait in memory
-    floor, repair_min = max(low, member.chain_low), member.repair_min
+    floor, repair_min = max(low, member.chain.low), member.repair_min
     start = max(floor, member.commit_min + 1)
     budget = sum(
         REPAIRS_PER_PEER_MAX - p.outstanding
@@ -141,7 +141,7 @@ def _on_reread(member: Member, message: Message | None, header: Header) -> None:
         return
     owner = member.journal.headers[slot]
     if owner is not None and owner.digest == header.digest and member.journal.dirty[slot]:
-        if slot not in member.wal_writing and slot not in member.witness_writing:
+        if not member.wal.busy(slot):
             wal.write_witness(member, header)
 
 
@@ -154,7 +154,7 @@ def _forget_useless(member: Member, low: int) -> None:
     slot = journal.dirty.find(1)
     while slot >= 0:
         if (slot - first) % size >= needed and slot != journal.slot(member.op):
-            if slot not in member.wal_writing and slot not in member.witness_writing:
+            if not member.wal.busy(slot):
                 journal.forget_faults(slot)
                 owner = journal.headers[slot]
                 if owner is not None and journal.present[slot] != owner.digest:

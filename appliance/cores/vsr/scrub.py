@@ -127,7 +127,7 @@ def _slot(member: Member, tour: Tour) -> None:
         slot = tour.next
         tour.next += 1
         header = journal.headers[slot]
-        if header is None or header.op == 0 or journal.dirty[slot] or slot in member.wal_writing:
+        if header is None or header.op == 0 or journal.dirty[slot] or slot in member.wal.prepares:
             continue
         tour.busy = True
         member.read(
@@ -142,7 +142,7 @@ def _slot(member: Member, tour: Tour) -> None:
 
 def _on_witness(member: Member, data: bytes | None, header: Header) -> None:
     slot = member.journal.slot(header.op)
-    if member.journal.clean(header) and slot not in member.witness_writing:
+    if member.journal.clean(header) and slot not in member.wal.witnesses:
         if data is None or bytes(data) != header.raw.ljust(SECTOR_SIZE, b"\0"):
             member.mark("scrub_found_witness")
             member.journal.set_dirty(slot, 1)

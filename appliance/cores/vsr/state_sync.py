@@ -133,7 +133,7 @@ def _replace_log(
     for known in reversed([*fitting, state.header]):
         tail.install_header(member, known)
     member.move_head(head)
-    member.forget_chain()
+    member.chain.forget()
 
 
 # --- a checkpoint's state -----------------------------------------------------------------------

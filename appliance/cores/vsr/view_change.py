@@ -116,7 +116,7 @@ def leave_normal(member: Member, status: Status) -> None:
     votes.forget(member)
     member.dvcs = [None] * member.replica_count
     member.dvc_quorum = False
-    member.dvc_sent_view = -1
+    views.repeat_list(member)
     member.abdicating = False
     member.heartbeat_due = False
     for name in (
@@ -149,7 +149,7 @@ def send_do_view_change(member: Member) -> None:
         body=b"".join(h.raw for h in member.view_headers),
     )
     member.send(member.other_replicas, header, b"".join(h.raw for h in member.view_headers))
-    member.dvc_sent_view = member.view
+    views.list_sent(member)
     if member.is_primary:
         member.dvcs[member.index] = DoViewChange(
             member.index,
@@ -161,11 +161,6 @@ def send_do_view_change(member: Member) -> None:
             presents,
             nacks,
         )
-
-
-def repeat_list(member: Member) -> None:
-    """Others shall have our list again."""
-    member.dvc_sent_view = -1
 
 
 def parse_do_view_change(member: Member, message: Message) -> DoViewChange | None:

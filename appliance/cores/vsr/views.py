@@ -33,3 +33,13 @@ def advertise(member: Member, headers: list[Header], kind: int = sb.KIND_SV) -> 
     """The list that tells of our log, descending."""
     member.view_headers = headers
     member.view_headers_kind = kind
+
+
+def list_sent(member: Member) -> None:
+    """Others were told our list, for this view."""
+    member.dvc_sent_view = member.view
+
+
+def repeat_list(member: Member) -> None:
+    """Others shall be told our list, again if they were."""
+    member.dvc_sent_view = -1

@@ -38,13 +38,13 @@ def append(member: Member, message: Message) -> None:
     if not member.journal.dirty[slot]:
         return
     member.keep_prepare(message)
-    writing = member.wal_writing.get(slot)
-    if writing is not None or slot in member.witness_writing:
+    writing = member.wal.prepares.get(slot)
+    if writing is not None or slot in member.wal.witnesses:
         if writing is None or writing.header.digest != header.digest:
-            member.wal_waiting[slot] = message
+            member.wal.waiting[slot] = message
         return
-    if len(member.wal_writing) >= _writes_max(member):
-        member.wal_queue.setdefault(header.digest, message)
+    if len(member.wal.prepares) >= _writes_max(member):
+        member.wal.queue.setdefault(header.digest, message)
         return
     _write_prepare(member, slot, message)
 
@@ -57,7 +57,7 @@ def _writes_max(member: Member) -> int:
 
 
 def _write_prepare(member: Member, slot: int, message: Message) -> None:
-    member.wal_writing[slot] = message
+    member.wal.prepares[slot] = message
     member.journal.present[slot] = None
     address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max
     member.write(
@@ -66,12 +66,12 @@ def _write_prepare(member: Member, slot: int, message: Message) -> None:
 
 
 def _on_prepare_written(member: Member, slot: int, message: Message) -> None:
-    del member.wal_writing[slot]
+    del member.wal.prepares[slot]
     digest = message.header.digest
     member.journal.present[slot] = digest
     owner = member.journal.headers[slot]
     if owner is not None and owner.digest == digest:
-        if slot not in member.wal_waiting:
+        if slot not in member.wal.waiting:
             write_witness(member, message.header)
     _next(member, slot)
 
@@ -79,8 +79,8 @@ def _on_prepare_written(member: Member, slot: int, message: Message) -> None:
 def write_witness(member: Member, header: Header) -> None:
     """Write the header ring's entry of a prepare that is durable in the prepare ring."""
     slot = member.journal.slot(header.op)
-    assert slot not in member.witness_writing
-    member.witness_writing[slot] = header.digest
+    assert slot not in member.wal.witnesses
+    member.wal.witnesses[slot] = header.digest
     address = member.geometry.wal_headers_offset + slot * SECTOR_SIZE
     member.write(
         address, [header.raw, _PAD[: SECTOR_SIZE - HEADER_SIZE]], _on_witness_written, slot, header
@@ -88,7 +88,7 @@ def write_witness(member: Member, header: Header) -> None:
 
 
 def _on_witness_written(member: Member, slot: int, header: Header) -> None:
-    del member.witness_writing[slot]
+    del member.wal.witnesses[slot]
     owner = member.journal.headers[slot]
     if (
         owner is not None
@@ -102,12 +102,13 @@ def _on_witness_written(member: Member, slot: int, header: Header) -> None:
 
 def _next(member: Member, slot: int) -> None:
     """Start what waited for this slot, then what waited for room."""
-    if slot not in member.wal_writing and slot not in member.witness_writing:
-        waiting = member.wal_waiting.pop(slot, None)
+    if not member.wal.busy(slot):
+        waiting = member.wal.waiting.pop(slot, None)
         if waiting is not None:
             _start(member, waiting)
-    while member.wal_queue and len(member.wal_writing) < _writes_max(member):
-        _start(member, member.wal_queue.pop(next(iter(member.wal_queue))))
+    queue = member.wal.queue
+    while queue and len(member.wal.prepares) < _writes_max(member):
+        _start(member, queue.pop(next(iter(queue))))
         wants.ask_repair(member)  # there is room for what was not asked for
 
 
@@ -124,32 +125,32 @@ def rewrite_witness(member: Member, slot: int) -> None:
     header = member.journal.headers[slot]
     if header is None:
         header = env.reserved(slot, member.cluster, member.shard)
-        member.witness_writing[slot] = header.digest
+        member.wal.witnesses[slot] = header.digest
         member.write(
             member.geometry.wal_headers_offset + slot * SECTOR_SIZE,
             [header.raw, _PAD[: SECTOR_SIZE - HEADER_SIZE]],
             _on_reserved_written,
             slot,
         )
-    elif slot not in member.witness_writing:
+    elif slot not in member.wal.witnesses:
         write_witness(member, header)
 
 
 def _on_reserved_written(member: Member, slot: int) -> None:
-    del member.witness_writing[slot]
+    del member.wal.witnesses[slot]
     _next(member, slot)
 
 
 def writing(member: Member, header: Header) -> bool:
     """Whether this very prepare is on its way to the disk."""
     slot = member.journal.slot(header.op)
-    now = member.wal_writing.get(slot)
+    now = member.wal.prepares.get(slot)
     if now is not None and now.header.digest == header.digest:
         return True
-    later = member.wal_waiting.get(slot)
+    later = member.wal.waiting.get(slot)
     if later is not None and later.header.digest == header.digest:
         return True
-    return member.witness_writing.get(slot) == header.digest or header.digest in member.wal_queue
+    return member.wal.witnesses.get(slot) == header.digest or header.digest in member.wal.queue
 
 
 def read_prepare(member: Member, header: Header, done: Callable[..., None], *args: Any) -> None:
@@ -183,7 +184,7 @@ def parse_prepare(data: bytes | None, header: Header) -> Message | None:
 def on_unreadable(member: Member, header: Header) -> None:
     """A slot that was believed readable is not: remember the hole, never deny it."""
     slot = member.journal.slot(header.op)
-    if member.journal.present[slot] != header.digest or slot in member.wal_writing:
+    if member.journal.present[slot] != header.digest or slot in member.wal.prepares:
         return  # overwritten or being written meanwhile
     owner = member.journal.headers[slot]
     if owner is not None and owner.digest == header.digest:

@@ -219,7 +219,7 @@ def test_what_a_slow_disk_cannot_take_yet_is_not_asked_for() -> None:
     worst = 0
     for _ in range(60):
         group.run(1)
-        worst = max(worst, len(core.wal_queue))
+        worst = max(worst, len(core.wal.queue))
     assert 0 < worst <= SMALL.wal_writes_max + asked_at_once
     assert core.journal.dirty_count > worst + SMALL.wal_writes_max, "there is more to ask for"
     slow["slow"] = False

@@ -89,19 +89,19 @@ def test_whatever_the_order_of_completions_each_is_acknowledged_once_and_after_i
 def test_at_most_so_many_prepares_are_in_flight_and_the_others_follow(group: Group) -> None:
     node = append(group, [PREPARES[op] for op in range(1, 9)])
     assert [op_of(w) for w in node.disk.writes] == list(range(1, WRITES_MAX + 1))
-    assert len(node.core.wal_queue) == 8 - WRITES_MAX
+    assert len(node.core.wal.queue) == 8 - WRITES_MAX
     group.finish(node, node.disk.writes[2])
     assert sorted(op_of(w) for w in node.disk.writes if w.zone == "prepare") == [1, 2, 4, 5]
     node.hold = lambda write: False
     group.settle()
-    assert sorted(acks(group)) == list(range(1, 9)) and not node.core.wal_queue
+    assert sorted(acks(group)) == list(range(1, 9)) and not node.core.wal.queue
 
 
 def test_an_append_is_not_repeated_while_it_runs_and_not_when_it_is_clean(group: Group) -> None:
     node = append(group, [PREPARES[1], PREPARES[1]])
     wal.append(node.core, PREPARES[1])
     group.after(node)
-    assert len(node.disk.writes) == 1 and not node.core.wal_waiting
+    assert len(node.disk.writes) == 1 and not node.core.wal.waiting
     group.finish(node, node.disk.writes[0])
     wal.append(node.core, PREPARES[1])
     group.after(node)
