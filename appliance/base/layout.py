@@ -2,10 +2,24 @@
 
 import math
 import struct
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 _CODES = {"<u8": "Q", "<u4": "I", "<u2": "H", "|u1": "B"}
+
+Raw = TypeVar("Raw", bound=bytes | bytearray | memoryview)
+
+
+class BytesOf(Protocol):
+    """Takes a field out of bytes that begin with a row."""
+
+    def __call__(self, raw: Raw, /) -> Raw: ...
+
+
+IntOf = Callable[[bytes | bytearray | memoryview], int]
 
 
 def struct_of(dtype: np.dtype) -> struct.Struct:
@@ -45,3 +59,22 @@ def offset_of(dtype: np.dtype, name: str) -> int:
     """Byte offset of field `name`."""
     assert dtype.fields is not None
     return dtype.fields[name][1]
+
+
+def bytes_of(dtype: np.dtype, name: str) -> BytesOf:
+    """What takes the void field `name` out of bytes that begin with a row: a copy of bytes, a view
+    of a view, as fast as a slice with numbers.
+    """
+    assert dtype[name].kind == "V"
+    start = offset_of(dtype, name)
+    return itemgetter(slice(start, start + dtype[name].itemsize))
+
+
+def int_of(dtype: np.dtype, name: str) -> IntOf:
+    """What reads the number `name` of a row at the start of some bytes, faster than by a slice."""
+    start, read = offset_of(dtype, name), struct_of(np.dtype([(name, dtype[name])])).unpack_from
+
+    def value(raw: bytes | bytearray | memoryview) -> int:
+        return read(raw, start)[0]
+
+    return value

@@ -377,6 +377,11 @@ def checkpoint_id(raw: bytes) -> bytes:
     return sha256(raw)
 
 
+def short_id(whole: bytes | memoryview) -> bytes:
+    """The first half of a checkpoint's id, which a ping has room for."""
+    return bytes(whole[: ID_SIZE // 2])
+
+
 # --- places of chunks ---------------------------------------------------------------------------
 
 # A chunk is what members fetch from each other: found by its place, verified by its id.

@@ -15,7 +15,7 @@ import numpy as np
 
 from appliance.base.body_digest import blake3_128
 from appliance.base.checksum import blake2b_128, crc32c
-from appliance.base.layout import struct_of
+from appliance.base.layout import bytes_of, struct_of
 from appliance.base.signature import CONTEXT_ENVELOPE, SIGNATURE_SIZE, SigningKey
 from appliance.formats.geometry import HEADER_SIZE
 
@@ -48,6 +48,8 @@ HEADER = np.dtype(
 )
 assert HEADER.itemsize == HEADER_SIZE
 _STRUCT = struct_of(HEADER)
+# of bytes that are known to begin with a header
+digest_of, body_digest_of = bytes_of(HEADER, "digest"), bytes_of(HEADER, "body_digest")
 _TRANSPORT = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
@@ -142,6 +144,7 @@ OPERATIONS_KNOWN = frozenset(
 # nothing is prepared behind one of these until it is applied
 OPERATIONS_ALONE = (OPERATION_MEMBER_CHANGE, OPERATION_RECONFIGURE, OPERATION_APPEND_CLOCK)
 
+_ZERO4 = bytes(4)
 ZERO16 = bytes(16)
 ZERO24 = bytes(24)
 BODY_DIGEST_EMPTY = blake3_128(b"")
@@ -373,10 +376,14 @@ def body_valid(header: Header, body: bytes | memoryview) -> bool:
     return header.body_digest == (blake3_128(body) if len(body) else BODY_DIGEST_EMPTY)
 
 
+def checksum_of(head: bytes, body: bytes | memoryview) -> int:
+    """The link's checksum that the frame of this header as sent, and this body, should have."""
+    return crc32c(body, crc32c(head[12:], crc32c(_ZERO4, crc32c(head[:8]))))
+
+
 def checksum_valid(head: bytes, body: bytes | memoryview) -> bool:
     """Whether the link's checksum of a frame is right: for whoever checks a frame by hand."""
-    crc = crc32c(head[12:], crc32c(bytes(4), crc32c(head[:8])))
-    return crc32c(body, crc) == _TRANSPORT.unpack_from(head, 8)[0]
+    return checksum_of(head, body) == _TRANSPORT.unpack_from(head, 8)[0]
 
 
 def reserved(op: int, cluster: bytes, shard: int) -> Header:

@@ -4,11 +4,12 @@ results.
 A client of a shard is an edge's session, not a person: see `docs/protocol.md`, sessions.
 """
 
+import struct
 from typing import NamedTuple
 
 import numpy as np
 
-from appliance.base.layout import struct_of
+from appliance.base.layout import bytes_of, offset_of, struct_of
 from appliance.formats.geometry import RESULT_SIZE, SESSION_BLOCK_SIZE
 
 SESSION_BLOCK = np.dtype(
@@ -27,6 +28,12 @@ SESSION_BLOCK = np.dtype(
 )
 _STRUCT = struct_of(SESSION_BLOCK)
 assert SESSION_BLOCK.itemsize == SESSION_BLOCK_SIZE
+# of a body that is known to begin with a block
+client_of = bytes_of(SESSION_BLOCK, "client")
+request_digest_of = bytes_of(SESSION_BLOCK, "request_digest")
+_STAMP_AT = offset_of(SESSION_BLOCK, "request_digest")
+_STAMP = struct.Struct("16s32s")
+assert _STAMP_AT + _STAMP.size == offset_of(SESSION_BLOCK, "reserved_b")
 
 RESULT = np.dtype(
     [
@@ -94,6 +101,11 @@ def encode(block: SessionBlock) -> bytes:
 def encode_into(body: memoryview, block: SessionBlock) -> None:
     """The same, at the start of `body`."""
     body[:SESSION_BLOCK_SIZE] = encode(block)
+
+
+def stamp(body: bytearray, request_digest: bytes, checkpoint_id: bytes) -> None:
+    """Make the body of a request that of a prepare."""
+    _STAMP.pack_into(body, _STAMP_AT, request_digest, checkpoint_id)
 
 
 def decode(body: bytes | bytearray | memoryview) -> SessionBlock | None:

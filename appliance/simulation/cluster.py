@@ -14,7 +14,7 @@ from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr.open import VolumeUnusable, format_writes, load
 from appliance.cores.vsr.replica import Replica
-from appliance.formats import envelope
+from appliance.formats.command import client_of
 from appliance.formats.envelope import SENDER_CLIENT, Message
 from appliance.formats.geometry import HEADER_SIZE, Geometry
 from appliance.formats.group import Configuration
@@ -337,9 +337,7 @@ class Cluster:
         """Let the core take one message, and the checkers look."""
         assert machine.replica is not None
         if message.sender == SENDER_CLIENT:
-            area = message.header.command == envelope.PING_CLIENT
-            client = message.header.area[:16] if area else message.body[:16]
-            machine.connections[bytes(client)] = source - self.options.member_count
+            machine.connections[client_of(message)] = source - self.options.member_count
             sender = b""
         else:  # who sent it is known by its connection, not by what it says of itself
             sender = self.members[source]

@@ -13,6 +13,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "formats.md"
 MODULES = (
     "record",
     "envelope",
+    "command",
     "session",
     "superblock",
     "lives",

@@ -19,12 +19,13 @@ from appliance.cores.vsr.client import new_client
 from appliance.cores.vsr.log_sessions import LogSessions
 from appliance.drivers.host.node_folder import open_node
 from appliance.drivers.network.ask import ask_status
-from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Secured
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.network.tls import client_context
 from appliance.formats import record, session
+from appliance.formats.command import COMMANDS_TO_CLIENT
 from appliance.formats.envelope import OPERATION_APPEND, SENDER_CLIENT, Message
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.local import LOCAL_COMMITTED, LOCAL_STATUS

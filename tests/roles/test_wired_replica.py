@@ -19,10 +19,11 @@ from appliance.base.signature import SigningKey
 from appliance.cores.console.alarms import Alarm
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import open_node
-from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Secured
 from appliance.drivers.network.tls import client_context
+from appliance.formats.command import COMMANDS_MEMBER
 from appliance.formats.envelope import COMMIT, PREPARE, Message, make
 from appliance.formats.geometry import HEADER_SIZE, SMALL
 from appliance.formats.site import SITE_FILE

@@ -8,8 +8,9 @@ product's own checks let it pass.
 from collections import Counter
 
 from appliance.base.signature import SigningKey
-from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.formats import envelope as env
+from appliance.formats.command import COMMANDS_MEMBER
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import HEADER_SIZE, Geometry
 

@@ -4,25 +4,26 @@ A log is named by its last headers, and by hooks that a lagging member can reach
 """
 
 from appliance.cores.vsr.member import Member
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header
 from appliance.formats.membership import encode_configuration
 
 
-def tell_client(member: Member, client: bytes, echo: bytes) -> None:
+def tell_client(member: Member, client: bytes, echo_ns: int = 0) -> None:
     """Tell a client which view and members serve."""
-    header = pong_client(member, client, echo)
+    header = pong_client(member, client, echo_ns)
     member.send_client(client, header, encode_configuration(member.configuration))
 
 
-def pong_client(member: Member, client: bytes, echo: bytes) -> Header:
+def pong_client(member: Member, client: bytes, echo_ns: int) -> Header:
     """What tells a client which view this member serves."""
     return member.make(
         env.PONG_CLIENT,
         view=max(0, member.durable_log_view),
         op=member.commit_min,
-        area=client + echo,
+        area=cmd.PongClient.pack(client, echo_ns),
         body=encode_configuration(member.configuration),
     )
 
@@ -48,7 +49,7 @@ def name_log(member: Member, mask: int, nonce: bytes, view: int, head: Header) -
         view=view,
         op=head.op,
         commit_num=min(member.commit_max, head.op),
-        area=nonce + member.checkpoint_op.to_bytes(8, "little"),
+        area=cmd.StartView.pack(nonce, member.checkpoint_op),
         body=body,
     )
     member.send(mask, header, body)

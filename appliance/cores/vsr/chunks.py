@@ -20,13 +20,17 @@ from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats import segment as seg
 from appliance.formats.checkpoint import Place
+from appliance.formats.command import (
+    CHUNK_ENTRY_SIZE,
+    CHUNKS_PER_MESSAGE_MAX,
+    decode_entry,
+    encode_entry,
+)
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE
 
-CHUNKS_PER_MESSAGE_MAX = 32
 CHUNKS_PER_PEER_MAX = 4  # asked of one peer at once
 CHUNK_PATIENCE_TICKS = 20  # then another peer is asked
-CHUNK_ENTRY_SIZE = 48  # id 32, place 16
 READS_FOR_OTHERS_MAX = 16
 MEND_TRIES_MAX = 20  # then no peer has it any more: the next checkpoints write everything anew
 
@@ -211,7 +215,7 @@ def request(member: Member) -> None:
             chunk.tries += 1
             if chunk.tries > MEND_TRIES_MAX:
                 member.mending.pop(chunk.place, None)
-        body = b"".join(c.id + ck.encode_place(c.place) for c in batch)
+        body = b"".join(encode_entry(c.id, ck.encode_place(c.place)) for c in batch)
         member.send(1 << peer, member.make(env.REQUEST_CHUNK, view=member.view, body=body), body)
 
 
@@ -222,18 +226,14 @@ def on_request_chunk(member: Member, message: Message) -> None:
     whose writing was cut short. Its id tells, so whatever lies there is tried.
     """
     body = message.body
-    if (
-        len(body) % CHUNK_ENTRY_SIZE
-        or len(body) > CHUNK_ENTRY_SIZE * CHUNKS_PER_MESSAGE_MAX
-        or not len(body)
-    ):
-        return member.drop("request_chunk_invalid")
+    assert 0 < len(body) <= CHUNK_ENTRY_SIZE * CHUNKS_PER_MESSAGE_MAX
     asker = member.members[message.sender]
     for offset in range(0, len(body), CHUNK_ENTRY_SIZE):
-        place = ck.decode_place(body[offset + 32 : offset + 48], member.geometry)
+        chunk_id, raw = decode_entry(body, offset)
+        place = ck.decode_place(raw, member.geometry)
         if place is None:
             return member.drop("request_chunk_invalid")
-        _serve(member, Chunk(bytes(body[offset : offset + 32]), place), asker)
+        _serve(member, Chunk(chunk_id, place), asker)
     return None
 
 
@@ -284,7 +284,7 @@ def _on_served(
 def _send_chunk(member: Member, chunk: Chunk, data: bytes, asker: bytes) -> None:
     if not matches(chunk, data):
         return member.drop("request_chunk_other_id")
-    body = chunk.id + ck.encode_place(chunk.place) + data
+    body = encode_entry(chunk.id, ck.encode_place(chunk.place)) + data
     member.count("chunks_served")
     member.send_to(asker, member.make(env.CHUNK, view=member.view, body=body), body)
     return None
@@ -292,13 +292,14 @@ def _send_chunk(member: Member, chunk: Chunk, data: bytes, asker: bytes) -> None
 
 def on_chunk(member: Member, message: Message) -> None:
     body = message.body
-    place = ck.decode_place(body[32:48], member.geometry) if len(body) >= CHUNK_ENTRY_SIZE else None
+    chunk_id, raw = decode_entry(body)
+    place = ck.decode_place(raw, member.geometry)
     if place is None:
         return member.drop("chunk_invalid")
     data = bytes(body[CHUNK_ENTRY_SIZE:])
     for owner in _owners(member):
         chunk = owner.get(place)
-        if chunk is None or chunk.data is not None or chunk.id != body[:32]:
+        if chunk is None or chunk.data is not None or chunk.id != chunk_id:
             continue
         if not matches(chunk, data):
             return member.drop("chunk_does_not_match")

@@ -8,6 +8,7 @@ the rooms deduplicate.
 
 from appliance.base.prng import Prng
 from appliance.cores.vsr.timeout import Timeout
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
@@ -99,9 +100,9 @@ class Client:
             return
         if header.command == env.REPLY:
             self._on_reply(message)
-        elif header.command == env.EVICTION and header.area[:16] == self.client_id:
+        elif header.command == env.EVICTION and cmd.client_of(message) == self.client_id:
             self._on_eviction(header)
-        elif header.command == env.PONG_CLIENT and header.area[:16] == self.client_id:
+        elif header.command == env.PONG_CLIENT and cmd.client_of(message) == self.client_id:
             self._learn_members(message.body)
             if header.epoch == self.epoch:
                 self._learn_view(header)
@@ -200,8 +201,7 @@ class Client:
             self.effects.append(("reply", message.body[SESSION_BLOCK_SIZE:], message.header))
 
     def _on_eviction(self, header: Header) -> None:
-        session = int.from_bytes(header.area[16:24], "little")
-        if session != self.session:
+        if cmd.Eviction.session(header.area) != self.session:
             return
         self.effects.append(("evicted", header.aux, header.op))
         self._register()
@@ -234,7 +234,7 @@ class Client:
         if header.view < self.view:
             return
         newer = header.view > self.view
-        announced = not any(header.area[16:24])
+        announced = not cmd.PongClient.echo_ns(header.area)
         self.view = header.view
         if self.in_flight is not None and (newer or announced):
             self.target = self._primary
@@ -257,7 +257,7 @@ class Client:
             shard=self.shard,
             epoch=self.epoch,
             op=self.session,
-            area=self.client_id + max(1, self.ticks * 10_000_000).to_bytes(8, "little"),
+            area=cmd.PingClient.pack(self.client_id, max(1, self.ticks * 10_000_000)),
         )
         self.effects.append(("send", replica_id, header, b""))
 

@@ -7,6 +7,7 @@ for long enough halts: going on could lie.
 """
 
 from appliance.cores.vsr.member import Member
+from appliance.formats import checkpoint as ck
 from appliance.formats.lives import ANSWER_DIVERGED, ANSWER_REFUSED, Refusal
 
 PATIENCE_TICKS = 300  # six pings of everybody
@@ -19,7 +20,7 @@ def compare(member: Member, place: int, op: int, checkpoint_id: bytes) -> None:
     if own is None or member.syncing or op != own.header.op or op == 0:
         return
     peer_id = member.members[place]
-    if own.checkpoint_id[:16] == checkpoint_id:
+    if ck.short_id(own.checkpoint_id) == checkpoint_id:
         member.diverged.pop(peer_id, None)
         return
     if peer_id not in member.diverged:
@@ -32,7 +33,7 @@ def judge(member: Member) -> None:
     """Halt, or go on without those that are wrong, once it can be told."""
     own = member.checkpoint
     assert own is not None
-    ours = own.checkpoint_id[:16]
+    ours = ck.short_id(own.checkpoint_id)
     held: dict[bytes, int] = {ours: 0 if member.is_standby else 1}
     for place, peer in enumerate(member.peers[: member.replica_count]):
         if place != member.index and peer.checkpoint == own.header.op:

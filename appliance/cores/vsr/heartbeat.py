@@ -3,6 +3,7 @@ lets a backup believe.
 """
 
 from appliance.cores.vsr.member import Member
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Message
 
@@ -22,7 +23,7 @@ def send(member: Member, mask: int) -> None:
             view=member.view,
             op=member.checkpoint_op,
             commit_num=member.commit_max,
-            area=digest + member.monotonic_ns.to_bytes(8, "little"),
+            area=cmd.Commit.pack(digest, member.monotonic_ns),
             body=member.checkpoint.checkpoint_id,
         ),
         member.checkpoint.checkpoint_id,

@@ -19,6 +19,8 @@ of holds one of them.
 
 from appliance.cores.vsr import denial, space, views, wants
 from appliance.cores.vsr.member import Member, Status
+from appliance.formats import checkpoint as ck
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
@@ -109,7 +111,7 @@ def ping(member: Member) -> None:
             remembered=[remembered(member, known).incarnation for known in member.members],
         )
     )
-    area = member.monotonic_ns.to_bytes(8, "little") + member.checkpoint.checkpoint_id[:16]
+    area = cmd.Ping.pack(member.monotonic_ns, ck.short_id(member.checkpoint.checkpoint_id))
     header = member.make(
         env.PING,
         view=max(0, member.durable_view),
@@ -139,7 +141,7 @@ def _commit_durable(member: Member) -> int:
     return floor
 
 
-def pong(member: Member, place: int, stamp: bytes, incarnation: int) -> None:
+def pong(member: Member, place: int, stamp: int, incarnation: int) -> None:
     """Answer a ping: our wall clock, and what is held durably of whoever asked."""
     block, replica_id = member.superblock, member.members[place]
     assert block is not None
@@ -156,7 +158,7 @@ def pong(member: Member, place: int, stamp: bytes, incarnation: int) -> None:
     header = member.make(
         env.PONG,
         view=max(0, member.durable_view),
-        area=stamp + member.realtime_us.to_bytes(8, "little"),
+        area=cmd.Pong.pack(stamp, member.realtime_us),
         body=body,
     )
     member.send(1 << place, header, body)
@@ -225,7 +227,8 @@ def _may_be_left_out(incarnation: int, known: list[tuple[int, int]]) -> bool:
 
 def hear(member: Member, message: Message) -> None:
     """A member says which life it is; keep that, or refuse it, and answer."""
-    replica_id, stamp = member.members[message.sender], message.header.area[:8]
+    replica_id = member.members[message.sender]
+    stamp = cmd.Ping.monotonic_ns(message.header.area)
     life, peer = decode_life(message.body), member.peers[message.sender]
     peer.knows = message.route, member.tick
     if life is None:  # of a version that does not say

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from appliance.cores.vsr.client import Client
 from appliance.cores.vsr.evictions import EVICTIONS_LASTING
 from appliance.cores.vsr.pace import Pace
-from appliance.formats.envelope import REPLY as REPLY_COMMAND
+from appliance.formats.command import client_of
 from appliance.formats.envelope import Message
 from appliance.formats.group import Configuration
 
@@ -164,10 +164,7 @@ class LogSessions:
 
     def on_message(self, group: int, message: Message) -> bool:
         """A replica says something; False: to nobody here."""
-        header = message.header
-        is_reply = header.command == REPLY_COMMAND
-        client_id = bytes(message.body[:16]) if is_reply else header.area[:16]
-        session = self._by_client.get(client_id)
+        session = self._by_client.get(client_of(message))
         if session is None or session.group != group:
             return False
         session.client.on_message(message)

@@ -22,6 +22,7 @@ from appliance.cores.vsr.route import Route, Routing
 from appliance.cores.vsr.sessions import Sessions
 from appliance.cores.vsr.timeout import Timeout
 from appliance.cores.vsr.wal_writes import WalWrites
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
@@ -230,7 +231,7 @@ class Member:
         self.told: dict[bytes, Told] = {}  # what members told of themselves
         self.refused: dict[bytes, Refusal] = {}  # members that are not listened to
         # life that was heard of, to be answered once it is durable: (stamp, incarnation)
-        self.introductions: dict[bytes, tuple[bytes, int]] = {}
+        self.introductions: dict[bytes, tuple[int, int]] = {}
         self.introduced: set[bytes] = set()  # members that hold this life durably
         self.introduced_mask = 0
         # members whose checkpoint differs from ours at the same op, and since when
@@ -494,7 +495,7 @@ class Member:
             aux=prepare.aux,
             op=prepare.op,
             commit_num=prepare.op,
-            area=prepare.area[16:24],
+            area=cmd.Reply.pack(prepare.timestamp),
             body=body,
         )
 

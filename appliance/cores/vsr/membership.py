@@ -18,6 +18,7 @@ from appliance.base.limits import MEMBERS_MAX
 from appliance.cores.vsr import announce, epochs, heartbeat, tail, views, wants
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member, Status
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.checkpoint import MEMBER_ROW
 from appliance.formats.envelope import Header, Message
@@ -272,7 +273,7 @@ def send_end(member: Member, mask: int) -> None:
         view=last.view,
         op=last.op,
         commit_num=last.op,
-        area=last.digest,
+        area=cmd.EndEpoch.pack(last.digest),
         body=last.raw,
     )
     member.send(mask, header, last.raw)
@@ -281,7 +282,8 @@ def send_end(member: Member, mask: int) -> None:
 def on_end_epoch(member: Member, message: Message) -> None:
     """Whoever is still in the epoch that has ended: its log is complete, and ends here."""
     header = message.header
-    last = env.decode_stored(message.body) if len(message.body) == HEADER_SIZE else None
+    assert len(message.body) == HEADER_SIZE
+    last = env.decode_stored(message.body)
     if last is None or last.op != header.op or last.operation != env.OPERATION_RECONFIGURE:
         return member.drop("end_epoch_invalid")
     if last.epoch != member.epoch or last.op <= member.commit_min or member.installing:
@@ -329,23 +331,23 @@ def on_other_epoch(member: Member, message: Message) -> None:
                 view=max(0, member.durable_view),
                 op=member.op,
                 commit_num=member.commit_min,
-                area=member.nonce,
+                area=cmd.RequestStartView.pack(member.nonce),
             )
             member.send(1 << message.sender, question)
         return
     member.drop("older_epoch")
-    if header.command != env.REQUEST_START_VIEW or not any(header.area[:16]):
+    if header.command != env.REQUEST_START_VIEW or cmd.invalid(header) is not None:
         return
-    mask = 1 << message.sender
+    mask, nonce = 1 << message.sender, cmd.RequestStartView.nonce(header.area)
     if member.epoch_end is not None and member.epoch_end.epoch == header.epoch:
         send_end(member, mask)
     if member.normal_primary:
-        announce.send_start_view(member, mask, header.area[:16])
+        announce.send_start_view(member, mask, nonce)
     elif _misses_primary(member) and _out_of_reach(member, header):
         head = _committed_head(member)
         if head is not None:
             view = head.view if head.epoch == member.epoch else 0
-            announce.name_log(member, mask, header.area[:16], view, head)
+            announce.name_log(member, mask, nonce, view, head)
 
 
 def _misses_primary(member: Member) -> bool:

@@ -26,6 +26,8 @@ from appliance.cores.vsr.evictions import (
 )
 from appliance.cores.vsr.member import Entry, Member, Status
 from appliance.cores.vsr.sessions import Session
+from appliance.formats import checkpoint as ck
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
@@ -55,7 +57,7 @@ def on_request(member: Member, message: Message) -> None:
         return member.drop("request_persisting")
     if not _is_new(member, header, block):
         return None
-    if any(q.body[:16] == block.client for q in member.request_queue) or _preparing(
+    if any(ses.client_of(q.body) == block.client for q in member.request_queue) or _preparing(
         member, block.client
     ):
         return member.drop("request_in_flight")
@@ -131,7 +133,7 @@ def _is_new(member: Member, header: Header, block: ses.SessionBlock) -> bool:
     ):
         member.drop("request_out_of_order")
     elif header.aux == entry.request:
-        if entry.body is not None and entry.body[48:64] != header.digest:
+        if entry.body is not None and ses.request_digest_of(entry.body) != header.digest:
             member.drop("request_collision")
         else:
             resend_reply(member, entry)
@@ -158,7 +160,7 @@ def _preparing(member: Member, client: bytes) -> bool:
 def evict(member: Member, client: bytes, session: int, reason: int, told: int = 0) -> None:
     """Tell a client that its session has ended, and `told` by the reason; only the primary may."""
     member.count("evicted_" + EVICTION_REASONS[reason])
-    area = client + session.to_bytes(8, "little")
+    area = cmd.Eviction.pack(client, session)
     header = member.make(env.EVICTION, view=member.view, aux=reason, op=told, area=area)
     member.send_client(client, header)
 
@@ -170,7 +172,7 @@ def _forward(member: Member, message: Message, block: ses.SessionBlock) -> None:
     if message.sender != env.SENDER_CLIENT:
         return member.drop("request_forwarded_twice")
     if entry is not None and header.aux == entry.request and entry.body is not None:
-        if entry.body[48:64] == header.digest:
+        if ses.request_digest_of(entry.body) == header.digest:
             return resend_reply(member, entry)
     if header.operation == env.OPERATION_REGISTER or (
         entry is not None and header.aux > entry.request
@@ -200,8 +202,7 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     timestamp = max(member.timestamp_last + count, log_us)
     member.learn_timestamp(timestamp)
     body = bytearray(message.body)
-    body[48:64] = request.digest
-    body[64:96] = checkpoint.checkpoint_id
+    ses.stamp(body, request.digest, checkpoint.checkpoint_id)
     operation = request.operation
     if operation in env.OPERATIONS_APPEND:
         operation = appending.operation_of(member, operation)
@@ -218,7 +219,7 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
         aux=request.aux,
         op=member.op + 1,
         commit_num=member.commit_max,
-        area=head.digest + timestamp.to_bytes(8, "little"),
+        area=cmd.Prepare.pack(head.digest, timestamp),
         body=body,
     )
     made = Message(header, bytes(body), member.index)
@@ -316,7 +317,7 @@ def acknowledge(member: Member, op: int) -> None:
             view=member.view,
             op=op,
             commit_num=member.commit_min,
-            area=header.digest,
+            area=cmd.PrepareOk.pack(header.digest),
         ),
     )
 
@@ -355,7 +356,7 @@ def on_prepare_ok(member: Member, message: Message) -> None:
         return member.drop("prepare_ok_not_primary")
     if message.sender >= member.replica_count:
         return member.drop("prepare_ok_of_standby")
-    return _count(member, message.sender, header.op, header.area[:16])
+    return _count(member, message.sender, header.op, cmd.PrepareOk.digest(header.area))
 
 
 def _count(member: Member, replica: int, op: int, digest: bytes) -> None:
@@ -417,12 +418,11 @@ def on_commit(member: Member, message: Message) -> None:
     header = message.header
     if member.status != Status.NORMAL or header.view != member.view or member.is_primary:
         return member.drop("commit_not_mine")
-    if len(message.body) != 32 or header.commit_num < header.op:
-        return member.drop("commit_invalid")
-    moment = int.from_bytes(header.area[16:24], "little")
+    assert header.commit_num >= header.op
+    moment = cmd.Commit.monotonic_ns(header.area)
     if heartbeat.is_newer(member, moment):
         start_view.heard(member)
-    digest = header.area[:16]
+    digest = cmd.Commit.digest(header.area)
     known = member.journal.at(header.commit_num)
     if (
         known is not None
@@ -436,7 +436,7 @@ def on_commit(member: Member, message: Message) -> None:
             )
     if any(digest) and header.commit_num >= member.commit_anchor[0]:
         heartbeat.anchor(member, header.commit_num, digest)
-    divergence.compare(member, message.sender, header.op, bytes(message.body[:16]))
+    divergence.compare(member, message.sender, header.op, ck.short_id(message.body))
     if member.status != Status.NORMAL or member.diverged:
         return None  # nobody follows a primary whose state may be wrong
     member.learn_commit(header.commit_num)
@@ -479,8 +479,8 @@ def on_prepare_timeout(member: Member) -> None:
 def on_ping_client(member: Member, message: Message) -> None:
     if member.is_standby:
         return member.drop("ping_client_standby")
-    client = message.header.area[:16]
-    announce.tell_client(member, client, message.header.area[16:24])
+    client, echo_ns = cmd.PingClient.unpack(message.header.area)
+    announce.tell_client(member, client, echo_ns)
     if member.normal_primary and member.commit_min >= message.header.op and message.header.op > 0:
         if member.sessions.get(client) is None and member.state_ready:
             evict(member, client, message.header.op, EVICT_NO_SESSION)

@@ -13,7 +13,7 @@ from enum import IntEnum
 from appliance.cores.vsr.journal import Journal
 from appliance.formats import envelope
 from appliance.formats.envelope import Header
-from appliance.formats.geometry import Geometry
+from appliance.formats.geometry import HEADER_SIZE, Geometry
 
 
 class Found(IntEnum):
@@ -52,7 +52,7 @@ def read_header(
     """Judge 128 bytes found in slot `index` of either ring."""
     if raw is None:
         return Found.BAD, None
-    header = envelope.decode_stored(raw[:128])
+    header = envelope.decode_stored(raw[:HEADER_SIZE])
     if header is None or header.command != envelope.PREPARE:
         return Found.BAD, None
     if header.cluster != cluster or header.shard != shard:

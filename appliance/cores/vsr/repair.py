@@ -8,11 +8,11 @@ one none to accept.
 
 from appliance.cores.vsr import evaluate, log_list, normal, replies, start_view, wal, wants
 from appliance.cores.vsr.member import Member, Peer, Status
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE
 
-HEADERS_PER_ANSWER_MAX = 64
 HEAD_TICKS = 5  # between two questions for a log whose head is not here
 REPAIRS_PER_PEER_MAX = 4  # request_prepare in flight to one peer
 READS_FOR_OTHERS_MAX = 8  # prepares being read for peers at once
@@ -74,10 +74,10 @@ def _request_headers(member: Member, low: int) -> None:
         return
     first = high
     if high < member.repair_min:
-        first = max(low, high - HEADERS_PER_ANSWER_MAX + 1)  # few of many are missing there
+        first = max(low, high - cmd.HEADERS_PER_ANSWER_MAX + 1)  # few of many are missing there
     while (
         first > low
-        and high - first < HEADERS_PER_ANSWER_MAX - 1
+        and high - first < cmd.HEADERS_PER_ANSWER_MAX - 1
         and member.journal.at(first) is None
     ):
         first -= 1
@@ -89,7 +89,7 @@ def _request_headers(member: Member, low: int) -> None:
     member.send(
         1 << peer,
         member.make(
-            env.REQUEST_HEADERS, view=member.view, op=high, area=first.to_bytes(8, "little")
+            env.REQUEST_HEADERS, view=member.view, op=high, area=cmd.RequestHeaders.pack(first)
         ),
     )
 
@@ -174,7 +174,8 @@ def _request_prepare(member: Member, header: Header) -> None:
         peer = member.prng.choice(candidates)
     else:
         peer = min(candidates, key=lambda i: _preference(member.peers[i]))
-    asked = member.make(env.REQUEST_PREPARE, op=header.op, area=header.digest)
+    area = cmd.RequestPrepare.pack(header.digest)
+    asked = member.make(env.REQUEST_PREPARE, op=header.op, area=area)
     if member.status == Status.VIEW_CHANGE:
         member.send(member.other_replicas, asked)  # few ops, and everybody waits for them
     else:
@@ -230,7 +231,7 @@ def on_headers(member: Member, message: Message) -> None:
     if not allowed(member):
         return member.drop("headers_not_repairing")
     headers = log_list.parse_headers(message.body, member)
-    if not headers or len(headers) > HEADERS_PER_ANSWER_MAX:
+    if not headers:
         return member.drop("headers_invalid")
     for header in headers:
         if header.op > 0 and not evaluate.blank(header) and accepts(member, header):
@@ -244,16 +245,15 @@ def on_headers(member: Member, message: Message) -> None:
 def on_request_headers(member: Member, message: Message) -> None:
     if not member.serves:
         return member.drop("request_headers_standby")
-    low, high = int.from_bytes(message.header.area[:8], "little"), message.header.op
-    if low > high:
-        return member.drop("request_headers_invalid")
+    low, high = cmd.RequestHeaders.lowest(message.header.area), message.header.op
+    assert low <= high
     found: list[bytes] = []
     high = min(high, member.op)
     for op in range(high, max(low, high - member.geometry.slot_count, 0) - 1, -1):
         header = member.journal.at(op)
         if header is not None:
             found.append(header.raw)
-            if len(found) == HEADERS_PER_ANSWER_MAX:
+            if len(found) == cmd.HEADERS_PER_ANSWER_MAX:
                 break
     if found:
         body = b"".join(found)
@@ -293,9 +293,8 @@ def on_request_prepare(member: Member, message: Message) -> None:
     if not member.serves:
         return member.drop("request_prepare_standby")
     header = message.header
-    digest, op = header.area[:16], header.op
-    if op < 1:
-        return member.drop("request_prepare_invalid")
+    digest, op = cmd.RequestPrepare.digest(header.area), header.op
+    assert op > 0
     cached = member.prepares.get(op)
     if cached is not None and cached.header.digest == digest:
         return _serve(member, cached, member.members[message.sender])
@@ -339,7 +338,7 @@ def _serve(member: Member, message: Message, asker: bytes) -> None:
 def on_request_reply(member: Member, message: Message) -> None:
     if not member.serves:
         return member.drop("request_reply_standby")
-    digest = message.header.area[:16]
+    digest = cmd.RequestReply.digest(message.header.area)
     for entry in member.sessions.entries.values():
         if entry.reply is not None and entry.reply.digest == digest:
             if entry.body is not None:

@@ -32,6 +32,7 @@ from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import SILENT, VIEWS_AHEAD_MAX, Member, Status
 from appliance.cores.vsr.open import Loaded
 from appliance.cores.vsr.timeout import count_tick
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Message
 from appliance.formats.lives import FLAG_UNVOUCHED
@@ -90,7 +91,7 @@ class Replica(Member):
             return self.drop("stranger")  # of this site, but no member of the group
         if sender == self.index:
             return self.drop("own")
-        self.count("received_" + env.COMMAND_NAMES.get(header.command, "unknown"))
+        self.count(_RECEIVED.get(header.command, "received_unknown"))
         if sender == env.SENDER_CLIENT:
             handler = _CLIENT.get(header.command)
         else:
@@ -112,7 +113,11 @@ class Replica(Member):
             return self.settle()
         if header.command in _JUMPS and not other and not _jump_view(self, message):
             return self.settle()
-        handler(self, message)
+        rule = cmd.RULES.get(header.command)
+        if rule is None or (wrong := rule(header)) is None:
+            handler(self, message)
+        else:
+            self.drop(f"{env.COMMAND_NAMES[header.command]}_invalid: {wrong}")
         self.settle()
         return None
 
@@ -238,12 +243,7 @@ class Replica(Member):
 
 def _on_any_prepare(member: Member, message: Message) -> None:
     header = message.header
-    if (
-        header.op < 1
-        or header.operation == env.OPERATION_RESERVED
-        or header.commit_num >= header.op
-    ):
-        return member.drop("prepare_invalid")
+    assert header.op > header.commit_num
     current = header.viewstamp == member.viewstamp
     if message.route and current and not member.is_primary:
         normal.forward(member, message)
@@ -257,25 +257,24 @@ def _on_ping(member: Member, message: Message) -> None:
     header = message.header
     peer = member.peers[message.sender]
     peer.view, peer.commit_min = header.view, max(peer.commit_min, header.commit_num)
-    peer.checkpoint, peer.checkpoint_id = header.op, header.area[8:24]
+    checkpoint_id = cmd.Ping.checkpoint_id(header.area)
+    peer.checkpoint, peer.checkpoint_id = header.op, checkpoint_id
     peer.syncing = header.aux > 0
-    divergence.compare(member, message.sender, header.op, header.area[8:24])
+    divergence.compare(member, message.sender, header.op, checkpoint_id)
     lives.hear(member, message)
     return
 
 
 def _on_pong(member: Member, message: Message) -> None:
-    area = message.header.area
+    echo_ns, realtime_us = cmd.Pong.unpack(message.header.area)
     member.clock.on_pong(
-        message.sender,
-        sent_ns=int.from_bytes(area[:8], "little"),
-        peer_us=int.from_bytes(area[8:16], "little"),
-        now_ns=member.monotonic_ns,
+        message.sender, sent_ns=echo_ns, peer_us=realtime_us, now_ns=member.monotonic_ns
     )
     member.peers[message.sender].view = max(member.peers[message.sender].view, message.header.view)
     lives.heard_back(member, message)
 
 
+_RECEIVED = {command: f"received_{name}" for command, name in env.COMMAND_NAMES.items()}
 _CLIENT: dict[int, Callable[[Member, Message], None]] = {
     env.REQUEST: normal.on_request,
     env.PING_CLIENT: normal.on_ping_client,

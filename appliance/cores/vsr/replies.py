@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.cores.vsr import wal, wants, write_order
 from appliance.cores.vsr.member import Member
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE
@@ -80,6 +81,6 @@ def _request_reply(member: Member, entry) -> None:  # type: ignore[no-untyped-de
                 env.REQUEST_REPLY,
                 view=member.view,
                 op=entry.reply.op,
-                area=entry.reply.digest + entry.session.to_bytes(8, "little"),
+                area=cmd.RequestReply.pack(entry.reply.digest, entry.session),
             ),
         )

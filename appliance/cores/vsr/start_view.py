@@ -23,6 +23,7 @@ from appliance.cores.vsr import (
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.evaluate import blank
 from appliance.cores.vsr.member import Member, Status
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header, Message
@@ -51,8 +52,8 @@ def parse(member: Member, message: Message) -> Announced | None:
         return None
     if not headers or len(headers) > sb.VIEW_HEADERS_MAX:
         return None
-    checkpoint = int.from_bytes(header.area[16:24], "little")
-    if not header.op >= header.commit_num >= checkpoint or state.header.op != checkpoint:
+    assert header.op >= header.commit_num
+    if state.header.op != cmd.StartView.checkpoint(header.area):
         return None
     if header.op - header.commit_num > member.geometry.pipeline_max or headers[0].op != header.op:
         return None
@@ -120,7 +121,7 @@ def _fresh(member: Member, header: Header) -> bool:
     """Whether this start_view was certainly made after our restart."""
     return (
         header.viewstamp > member.viewstamp
-        or header.area[:16] == member.nonce
+        or cmd.StartView.nonce(header.area) == member.nonce
         or header.op >= member.geometry.prepare_max(member.checkpoint_op)
     )
 
@@ -191,14 +192,14 @@ def adopt(
 def on_request_start_view(member: Member, message: Message) -> None:
     """Answer with the log of this view, if it is ours to announce."""
     header = message.header
-    if header.view != member.view or not member.is_primary or header.area[:16] == bytes(16):
+    if header.view != member.view or not member.is_primary:
         return member.drop("rsv_not_mine")
     ready = member.status == Status.NORMAL or (
         member.dvc_quorum and member.sv_sent_view == member.view
     )
     if not ready:
         return member.drop("rsv_not_ready")
-    announce.send_start_view(member, 1 << message.sender, header.area[:16])
+    announce.send_start_view(member, 1 << message.sender, cmd.RequestStartView.nonce(header.area))
     return None
 
 
@@ -221,6 +222,6 @@ def request_start_view(member: Member, view: int) -> None:
             view=view,
             op=member.op,
             commit_num=member.commit_min,
-            area=member.nonce,
+            area=cmd.RequestStartView.pack(member.nonce),
         ),
     )

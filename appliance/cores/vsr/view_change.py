@@ -9,8 +9,6 @@ canonical one.
 Which log is chosen, `evaluate` says.
 """
 
-import struct
-
 from appliance.cores.vsr import announce, denial, heartbeat, log_list, tail, views, votes, wants
 from appliance.cores.vsr.evaluate import (
     DoViewChange,
@@ -21,11 +19,12 @@ from appliance.cores.vsr.evaluate import (
     evaluate,
 )
 from appliance.cores.vsr.member import Entry, Member, Status
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
+from appliance.formats import session as ses
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
 
-_BITS = struct.Struct("<QQQ")
 
 
 # --- leaving a view -----------------------------------------------------------------------------
@@ -145,7 +144,7 @@ def send_do_view_change(member: Member) -> None:
         aux=member.log_view,
         op=head.op,
         commit_num=member.commit_min,
-        area=_BITS.pack(presents, nacks, member.checkpoint_op),
+        area=cmd.DoViewChange.pack(presents, nacks, member.checkpoint_op),
         body=b"".join(h.raw for h in member.view_headers),
     )
     member.send(member.other_replicas, header, b"".join(h.raw for h in member.view_headers))
@@ -169,9 +168,8 @@ def parse_do_view_change(member: Member, message: Message) -> DoViewChange | Non
     headers = log_list.parse_headers(message.body, member)
     if not headers or len(headers) > member.geometry.pipeline_max + 1:
         return None
-    presents, nacks, checkpoint = _BITS.unpack(header.area)
-    if not header.op >= header.commit_num >= checkpoint or header.aux >= header.view:
-        return None
+    presents, nacks, checkpoint = cmd.DoViewChange.unpack(header.area)
+    assert header.op >= header.commit_num >= checkpoint and header.aux < header.view
     if (
         blank(headers[0])
         or headers[0].op != header.op
@@ -359,7 +357,7 @@ def start_normal_primary(member: Member) -> None:
         assert header is not None
         message = member.prepare_in_memory(header)
         assert message is not None
-        member.pipeline.append(Entry(header, bytes(message.body[:16])))
+        member.pipeline.append(Entry(header, bytes(ses.client_of(message.body))))
     # Our own word counts as any other: no further than our checkpoint lets us vouch.
     wants.ask_acknowledgements(member)
     member.learn_timestamp(member.head.timestamp)
@@ -371,5 +369,5 @@ def start_normal_primary(member: Member) -> None:
         timeouts["abdicate"].start()
     announce.send_start_view(member, member.others, bytes(16))
     for client in list(member.sessions.entries):
-        announce.tell_client(member, client, bytes(8))
+        announce.tell_client(member, client)
     member.mark("primary_started_view")

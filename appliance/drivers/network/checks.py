@@ -6,19 +6,16 @@ from collections import Counter
 from dataclasses import dataclass
 
 from appliance.base.body_digest import blake3_128
-from appliance.base.checksum import crc32c
 from appliance.base.limits import NONCE_WINDOW
 from appliance.base.signature import CONTEXT_ENVELOPE, verify
 from appliance.formats.envelope import (
     COMMAND_NAMES,
-    EVICTION,
     MAGIC,
-    PING_CLIENT,
-    PONG_CLIENT,
-    REPLY,
     VERSION,
     Message,
+    body_digest_of,
     body_valid,
+    checksum_of,
     decode,
 )
 from appliance.formats.geometry import HEADER_SIZE
@@ -28,14 +25,9 @@ SUSPICIOUS = frozenset(
     ("cluster", "sender", "signature", "nonce", "checksum", "body_digest", "header_digest")
 )
 
-# What a member may send to an edge, and to a member: there also a request that it forwards.
-COMMANDS_TO_CLIENT = frozenset((REPLY, PONG_CLIENT, EVICTION))
-COMMANDS_MEMBER = frozenset(COMMAND_NAMES) - {PING_CLIENT}
-
 # magic, version, command | checksum | nonce | cluster | sender, route | shard | body_size
 _FIELDS = struct.Struct("<IHBxI4xQ24x16sBBHI")
 assert _FIELDS.size == 72
-_ZERO4 = bytes(4)
 _WINDOW_MASK = (1 << NONCE_WINDOW) - 1
 
 
@@ -125,8 +117,7 @@ class Checks:
         if sender is None or command not in sender.commands:
             return self._drop("sender")
         if self._key is not None:
-            crc = crc32c(head[12:], crc32c(_ZERO4, crc32c(head[:8])))
-            if crc32c(body, crc) != checksum:
+            if checksum_of(head, body) != checksum:
                 return self._drop("checksum")
             if not verify(self._key, CONTEXT_ENVELOPE, head, signature):
                 return self._drop("signature")
@@ -149,4 +140,4 @@ class Checks:
 
 def _body_named(head: bytes, body: bytes) -> bool:
     """Whether the header, right or wrong, names this body."""
-    return head[88:104] == blake3_128(body)
+    return body_digest_of(head) == blake3_128(body)

@@ -39,12 +39,13 @@ from appliance.base.limits import (
 )
 from appliance.base.prng import Prng
 from appliance.base.signature import SIGNATURE_SIZE
-from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import CLOSED, OPEN, Connection
 from appliance.drivers.network.local_peer import peer_allowed
 from appliance.drivers.network.questions import bind
 from appliance.formats import local
+from appliance.formats.command import COMMANDS_TO_CLIENT
 from appliance.formats.envelope import (
     COMMANDS_CLIENT,
     SENDER_CLIENT,

@@ -29,13 +29,14 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
 )
 from appliance.drivers.network import link as links
-from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.local import LocalLink
 from appliance.drivers.network.objects_link import OBJECTS_SOCKET, ObjectsLink
 from appliance.drivers.network.tls import client_context
 from appliance.drivers.nvme.mapped_segments import MappedSegments
 from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.formats.command import COMMANDS_TO_CLIENT
 from appliance.formats.envelope import SENDER_CLIENT, Header, Message
 from appliance.formats.local import (
     LOCAL_BROKEN,

@@ -15,11 +15,12 @@ from appliance.cores.vsr.evictions import EVICTION_REASONS, EVICTIONS_LASTING
 from appliance.cores.vsr.log_sessions import LogSessions
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE, NodeFolder
-from appliance.drivers.network.checks import COMMANDS_TO_CLIENT, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Secured
 from appliance.drivers.network.tls import client_context
 from appliance.drivers.terminal.waiting import Waiting
+from appliance.formats.command import COMMANDS_TO_CLIENT
 from appliance.formats.envelope import PONG_CLIENT, SENDER_CLIENT, Message
 from appliance.formats.geometry import PRODUCTION
 from appliance.formats.group import Configuration

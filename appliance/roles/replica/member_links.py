@@ -10,10 +10,11 @@ from appliance.base.limits import MEMBERS_MAX
 from appliance.base.prng import Prng
 from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import TLS_CERTIFICATE_FILE, TLS_KEY_FILE, NodeFolder
-from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.drivers.network.link import Connection, Link, Listener, Owner, Secured
 from appliance.drivers.network.suspicions import Suspicions
 from appliance.drivers.network.tls import client_context, server_context
+from appliance.formats.command import COMMANDS_MEMBER
 from appliance.formats.envelope import COMMANDS_CLIENT, SENDER_CLIENT
 from appliance.formats.site import Shard
 

@@ -45,9 +45,9 @@ from appliance.drivers.network.local import LocalServer, make_ring
 from appliance.drivers.nvme.room import Room
 from appliance.drivers.nvme.volume import Volume
 from appliance.formats import local
+from appliance.formats.command import client_of
 from appliance.formats.envelope import (
     COMMANDS_CLIENT,
-    REQUEST,
     SENDER_CLIENT,
     Header,
     Message,
@@ -324,8 +324,7 @@ class ReplicaRole:
         self._received[header.command] += 1
         if message.sender == SENDER_CLIENT:
             if header.command in COMMANDS_CLIENT:
-                client = message.body if header.command == REQUEST else header.area
-                self._frames.remember(bytes(client[:16]), connection)
+                self._frames.remember(client_of(message), connection)
             else:
                 self._answer(connection, message)
                 return

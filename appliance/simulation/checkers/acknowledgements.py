@@ -10,6 +10,7 @@ from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.quorums import quorums
 from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope
+from appliance.formats.command import DoViewChange, PrepareOk
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import HEADER_SIZE, Geometry
 from appliance.formats.membership import CONFIGURATION_SIZE
@@ -44,7 +45,7 @@ class Acknowledgements:
 
     def on_prepare_ok(self, replica: int, header: Header, disk: Disk, checkpoint: int) -> None:
         """`replica`, whose durable checkpoint is `checkpoint`, acknowledges `header.op`."""
-        digest = header.area[:16]
+        digest = PrepareOk.digest(header.area)
         view = header.viewstamp
         if view < self.promised[replica]:
             violated(
@@ -99,7 +100,7 @@ class Acknowledgements:
         witness = self.geometry.wal_headers_offset + slot * SECTOR_SIZE
         prepare = self.geometry.wal_prepares_offset + slot * self.geometry.message_size_max
         for name, address in (("witness", witness), ("prepare", prepare)):
-            if disk.medium(address, HEADER_SIZE)[72:88] != digest:
+            if envelope.digest_of(disk.medium(address, HEADER_SIZE)) != digest:
                 violated(
                     NAME, f"replica {replica} acknowledges op {op}, but its {name} is not durable"
                 )
@@ -131,7 +132,7 @@ class Acknowledgements:
         acknowledged in an older view, if that belongs to this log still.
         """
         log_view = header.epoch << 32 | header.aux
-        nacks = int.from_bytes(header.area[8:16], "little")
+        nacks = DoViewChange.nacks(header.area)
         for listed in headers:
             if listed.viewstamp > log_view:
                 violated(

@@ -1,7 +1,7 @@
 """A chunk goes to whoever asked for it, though the group changed its order while it was read."""
 
-from appliance.cores.vsr.chunks import CHUNK_ENTRY_SIZE
 from appliance.formats import envelope
+from appliance.formats.command import CHUNK_ENTRY_SIZE
 from appliance.formats.envelope import Header
 from appliance.simulation.failure import violated
 

@@ -7,6 +7,7 @@ import pytest
 from appliance.cores.vsr import repair
 from appliance.cores.vsr.member import Status
 from appliance.formats import envelope as env
+from appliance.formats.command import HEADERS_PER_ANSWER_MAX
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import SMALL
 from tests.cores.vsr.chain import ROOT, chain, message, prepare
@@ -342,7 +343,7 @@ def test_headers_are_served_descending_and_at_most_so_many() -> None:
     ops = [[env.decode(body[i : i + 128]).op for i in range(0, len(body), 128)] for body in bodies]
     assert len(sent) == 2
     assert ops[0] == list(range(9, 4, -1)), "of 3..9 the ring has lost what op 67 and 68 overwrote"
-    assert ops[1][0] == K + 20 and len(ops[1]) == repair.HEADERS_PER_ANSWER_MAX
+    assert ops[1][0] == K + 20 and len(ops[1]) == HEADERS_PER_ANSWER_MAX
     assert ops[1] == sorted(ops[1], reverse=True)
 
 

@@ -413,3 +413,26 @@ def test_what_no_member_can_mean_is_dropped_and_counted_by_its_sender() -> None:
     assert core.view == view and core.status == Status.NORMAL
     assert core.suspicions == {group.members[other]: {"impossible_view": 2}}
     group.put(session, 3)
+
+
+def test_a_header_against_its_command_s_rule_is_dropped_and_counted_in_words() -> None:
+    group = Group()
+    session = group.opened()
+    core = group.core(2)
+    other = next(i for i in (0, 1) if i != group.primary)
+    counted = dict(core.counters)
+    for command, words in (
+        (env.PREPARE, "is of the root, which every member has from its format"),
+        (env.REQUEST_PREPARE, "asks for the root, which every member has from its format"),
+        (env.HEADERS, "has no header, or more than 64"),
+        (env.CHUNK, "has no room for the id and place of a chunk"),
+        (env.END_EPOCH, "has a body that is not one header"),
+    ):
+        header = env.make(command, cluster=CLUSTER, shard=SHARD, view=core.view)
+        group.tell(2, env.Message(header, b"", other))
+        name = env.COMMAND_NAMES[command]
+        counted[f"received_{name}"] = counted.get(f"received_{name}", 0) + 1
+        counted[f"dropped_{name}_invalid: {words}"] = 1
+        assert core.counters == counted, "it does nothing else"
+    session.ask()
+    group.until(lambda: session.core.ready)

@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from appliance.base.prng import Prng
 from appliance.base.signature import SigningKey
 from appliance.drivers.host.identity import make_certificate
-from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
 from appliance.drivers.network.framing import Signer
 from appliance.drivers.network.link import Connection, Link, Listener, Secured
 from appliance.drivers.network.tls import client_context, server_context
+from appliance.formats.command import COMMANDS_MEMBER
 from appliance.formats.envelope import PREPARE, Header, Message, make
 from appliance.formats.site import spki_of
 from tests.patience import within

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from appliance.base.checksum import crc32c
 from appliance.base.limits import NONCE_WINDOW
 from appliance.base.signature import CONTEXT_ENVELOPE, SigningKey
-from appliance.drivers.network.checks import COMMANDS_MEMBER, Checks, NonceWindow, Sender
+from appliance.drivers.network.checks import Checks, NonceWindow, Sender
+from appliance.formats.command import COMMANDS_MEMBER
 from appliance.formats.envelope import (
     COMMANDS_CLIENT,
     PING,
