@@ -49,6 +49,7 @@ from tools.tidy_rules import (
     UNFINISHED,
     WRAPPED,
 )
+from tools.tidy_slices import check_slices
 from tools.tidy_source import (
     PROGRAM,
     Import,
@@ -543,6 +544,7 @@ def _violations_of(top: Path) -> list[Violation]:
         check_patience(source)
         check_package_front(source)
         check_small(source)
+        check_slices(source)
         check_limits(source)
     for source in sources:
         if source not in unreadable:

@@ -210,3 +210,28 @@ STILL_SAID: dict[str, int] = {
     "tour": 3,
     "wish": 6,
 }
+
+# Bytes are cut by numbers in this room alone; a smaller number counts things. (Elsewhere a slice is
+# by names, or by lengths that were computed.)
+SLICED_ROOM, SLICE_MIN = "formats", 4
+
+# file -> cuts by numbers that it still has, from before that rule. A count may only go down.
+STILL_SLICED: dict[str, int] = {
+    "appliance/commands/inspect.py": 1,
+    "appliance/commands/snapshot.py": 1,
+    "appliance/cores/console/screen.py": 4,
+    "appliance/cores/edge/revocations.py": 1,
+    "appliance/cores/metadata/packets.py": 1,
+    "appliance/cores/raft/invitation.py": 1,
+    "appliance/cores/setup/machine.py": 1,
+    "appliance/drivers/host/operator_door.py": 1,
+    "appliance/drivers/network/quic_links/quic_link.py": 1,
+    "appliance/drivers/network/websocket.py": 2,
+    "appliance/node/founding.py": 1,
+    "appliance/reports/ingest.py": 1,
+    "appliance/reports/page.py": 2,
+    "appliance/reports/webhdfs.py": 1,
+    "appliance/roles/edge/role.py": 1,
+    "appliance/roles/farm/audit.py": 1,
+    "appliance/simulation/objects/workload.py": 1,
+}

@@ -158,8 +158,7 @@ def _segments(reader: VolumeReader) -> list[tuple[int, int]]:
 
 
 def _log_seq(data: bytes, slot: int) -> int:
-    at = slot * RECORD_SIZE + record.LOG_SEQ
-    return int.from_bytes(data[at : at + 8], "little")
+    return record.log_seq_in(data[slot * RECORD_SIZE :])
 
 
 def _segment(

@@ -57,6 +57,14 @@ ANSWER = np.dtype(
 ANSWER_SIZE = ANSWER.itemsize
 assert ANSWER_SIZE == 32
 
+_START = struct.Struct("<I")
+
+
+def start_of(nonce: bytes) -> int:
+    """What tells a life from another one of its number: the first word of its random nonce."""
+    return _START.unpack_from(nonce)[0]
+
+
 FLAG_UNVOUCHED, FLAG_REMADE = 1, 2  # of a volume: in the superblock and in a ping
 FLAG_SHORT = 4  # of a life, in a ping: its disk is about to be full
 # In the route byte of a ping, zero in those of former programs and looked at by none of them: the

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 
 from appliance.base.checksum import crc32c
-from appliance.base.layout import offset_of, struct_of
+from appliance.base.layout import bytes_of, int_of, offset_of, struct_of
 from appliance.formats.geometry import RECORD_SIZE
 
 RECORD = np.dtype(
@@ -45,6 +45,13 @@ TIMESTAMP, BODY_LEN, BODY, CHECKSUM = (
 )
 PREV_HASH, CLIENT_ID, CLIENT_SEQ = (
     offset_of(RECORD, n) for n in ("prev_hash", "client_id", "client_seq")
+)
+# of bytes that are known to begin with a record
+room_id_in, msg_id_in, parent_id_in, client_id_in = (
+    bytes_of(RECORD, n) for n in ("room_id", "msg_id", "parent_id", "client_id")
+)
+author_id_in, timestamp_in, body_len_in, flags_in, seq_in, log_seq_in = (
+    int_of(RECORD, n) for n in ("author_id", "timestamp", "body_len", "flags", "seq", "log_seq")
 )
 FLAGS, SEQ, LOG_SEQ = (offset_of(RECORD, n) for n in ("flags", "seq", "log_seq"))
 assert (TIMESTAMP, CHECKSUM, PREV_HASH, CLIENT_ID, SEQ, LOG_SEQ) == (
@@ -122,6 +129,11 @@ def encode(
     )
     seal(out, 0)
     return bytes(out)
+
+
+def room_low(room_id: bytes) -> int:
+    """The low half of a room's id, as columns hold it."""
+    return int.from_bytes(room_id[:8], "little")
 
 
 def record_hash(record: bytes | memoryview) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 
 from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
-from appliance.base.layout import struct_of
+from appliance.base.layout import int_of, struct_of
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.padding import is_zero
 from appliance.formats.geometry import RECORD_SIZE, Geometry, whole_sectors
@@ -65,6 +65,7 @@ MESSAGE = np.dtype(
 )
 assert (HEAD.itemsize, ROOM.itemsize, ROW.itemsize, MESSAGE.itemsize) == (HEAD_SIZE, 32, 16, 24)
 _HEAD = struct_of(HEAD)
+sealed_number = int_of(HEAD, "number")  # of bytes that are known to begin with a footer
 _ROOM = struct_of(ROOM)
 _ROW = struct_of(ROW)
 _MESSAGE = struct_of(MESSAGE)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from appliance.base.checksum import blake2b_256
-from appliance.base.layout import offset_of, struct_of
+from appliance.base.layout import bytes_of, offset_of, struct_of
 from appliance.base.limits import MEMBERS_MAX, REPLICAS_MAX
 from appliance.base.padding import is_zero
 from appliance.formats import envelope
@@ -106,6 +106,7 @@ SUPERBLOCK = np.dtype(
 )
 assert SUPERBLOCK.itemsize == SUPERBLOCK_COPY_SIZE
 _STRUCT = struct_of(SUPERBLOCK)
+digest_of = bytes_of(SUPERBLOCK, "digest")  # of bytes that are known to begin with one
 _STATE = struct_of(CHECKPOINT_STATE)
 _DIGESTED = offset_of(SUPERBLOCK, "magic")
 _MAGIC_AT = (SUPERBLOCK.names or ()).index("magic")

@@ -354,7 +354,7 @@ class Supervisor:
             elif entry == "WATCHDOG=1":
                 kept.heard = time.monotonic()
             elif entry.startswith("STATUS="):
-                kept.status = entry[7:]
+                kept.status = entry.removeprefix("STATUS=")
             elif entry.startswith(REFUSED):
                 self._refused(kept, _refusals(entry[len(REFUSED) :]))
             elif entry.startswith(REASON):

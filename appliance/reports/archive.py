@@ -74,7 +74,7 @@ class Archive:
         """
         folder = self.folder(shard)
         for day in self.place.list(folder):
-            if not day.name.startswith("date=") or day.name[5:] < date:
+            if not day.name.startswith("date=") or day.name.removeprefix("date=") < date:
                 continue
             found = []
             for hour in self.place.list(f"{folder}/{day.name}"):

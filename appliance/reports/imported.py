@@ -21,12 +21,12 @@ import numpy as np
 from appliance.formats.imported import Imported, decode_imported
 from appliance.formats.record import (
     BODY,
-    BODY_LEN,
     FLAGS_KIND_MASK,
     KIND_IMPORTED,
     KIND_MESSAGE,
-    MSG_ID,
-    PARENT_ID,
+    body_len_in,
+    msg_id_in,
+    parent_id_in,
 )
 from appliance.reports.span import Array
 
@@ -57,7 +57,7 @@ def heads(records: Array) -> Iterator[tuple[int, Imported]]:
     """Of each imported record among these its place, and what stands before its text."""
     for index in np.flatnonzero(_kinds(records) == KIND_IMPORTED).tolist():
         raw = records[index].tobytes()
-        size = int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")
+        size = body_len_in(raw)
         said = decode_imported(raw[BODY : BODY + size])
         if said is not None:
             yield index, said
@@ -93,13 +93,13 @@ def _said(records: Array) -> list[tuple[int, str] | None]:
     times = _milliseconds(_ids(records, "msg_id")).astype(np.int64) * 1000
     for index in np.flatnonzero(mask).tolist():
         raw = records[index].tobytes()
-        size = min(_HEAD_SIZE_MAX, int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little"))
+        size = min(_HEAD_SIZE_MAX, body_len_in(raw))
         line = _LINE.match(raw[BODY : BODY + size])
         time = int(times[index])
         if line is not None and line[2].decode() == str(np.datetime64(time // 1_000_000, "s")):
             said = time, line[1].decode("utf-8", "replace") + UNPROVED
-            found[index] = firsts[raw[MSG_ID : MSG_ID + 16]] = said
+            found[index] = firsts[msg_id_in(raw)] = said
         else:
-            first = firsts.get(raw[PARENT_ID : PARENT_ID + 16])
+            first = firsts.get(parent_id_in(raw))
             found[index] = first if first is not None and first[0] == time else None
     return found

@@ -30,7 +30,7 @@ def strays(archive: Archive, shard: int, date: str, last_log_seq: int) -> Iterat
         if not day.name.startswith("date="):
             if day.name not in known:
                 yield _stray(archive, shard, f"{folder}/{day.name}", day)
-        elif day.name[5:] >= date:
+        elif day.name.removeprefix("date=") >= date:
             for hour in archive.place.list(f"{folder}/{day.name}"):
                 yield from _in_hour(
                     archive, shard, f"{folder}/{day.name}/{hour.name}", last_log_seq

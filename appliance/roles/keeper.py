@@ -179,7 +179,7 @@ class KeeperRole:
             answer = await session.ask(
                 OPERATION_APPEND, raw, PATIENCE_S, f"the end of segments below {oldest}", records=1
             )
-            seq, _, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
+            seq, _, _, code, *_ = RESULT_STRUCT.unpack_from(answer)
             numbering.on_answer(code, seq)
             for _ in range(push):
                 await session.ask(OPERATION_NOOP, b"", PATIENCE_S, "what leads to a checkpoint")

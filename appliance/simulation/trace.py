@@ -14,7 +14,8 @@ from appliance.formats.envelope import Header
 LINES_KEPT = 200
 BLOCK_EVENTS = 1024  # a running digest is kept for each block, to find a difference
 
-_LINE = struct.Struct("<QHHqq16s")
+_IDENTITY_SIZE = 16
+_LINE = struct.Struct(f"<QHHqq{_IDENTITY_SIZE}s")
 
 # Kinds: events delivered, then effects performed, then what the world does.
 KINDS = (
@@ -101,9 +102,9 @@ class Trace:
         elif isinstance(what, Header):
             identity = what.digest
         elif isinstance(what, str):
-            identity = what.encode()[-16:]
+            identity = what.encode()[-_IDENTITY_SIZE:]
         else:
-            identity = what[:16]
+            identity = what[:_IDENTITY_SIZE]
         self._chain.update(_LINE.pack(time_us, kind, who, first, second, identity))
         line = (time_us, kind, who, first, second, what)
         self._last.append(line)

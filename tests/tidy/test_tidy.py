@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import tidy, tidy_names, tidy_rules
+from tools import tidy, tidy_names, tidy_rules, tidy_slices
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -34,6 +34,8 @@ def test_every_exception_names_a_known_rule_and_has_a_reason() -> None:
         assert rule and path and len(reason) > 10
     for importer, imported, reason in tidy_rules.LAZY_IMPORTS:
         assert importer and imported and len(reason) > 10
+    for path, still in tidy_rules.STILL_SLICED.items():
+        assert (TOP / path).exists() and still > 0, path
     for path, count, reason in (*tidy_rules.CATCH_ALL, *tidy_rules.SLEEPS):
         assert path and count > 0 and len(reason) > 10
 
@@ -235,6 +237,14 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
     ),
     "long_module": (CORE, LONG_MODULE, 1, "small"),
     "wide_class": (ROLE, WIDE_CLASS, 1, "small"),
+    "core_cuts_by_numbers": (CORE, "def run(area):\n    return area[8:16]\n", 2, "slice"),
+    "role_cuts_behind_an_offset": (
+        ROLE,
+        "def run(raw, at):\n    raw[at + 4 :] = b\n",
+        2,
+        "slice",
+    ),
+    "role_cuts_off_an_end": (ROLE, "def run(raw):\n    return raw[:-16]\n", 2, "slice"),
     "impatient_test": (
         "tests/roles/test_x.py",
         "async def test():\n    async with asyncio.timeout(20):\n        pass\n",
@@ -269,6 +279,28 @@ def test_what_is_still_large_may_shrink_and_not_grow(
     assert found(tmp_path, small) == [(ROLE, 1, "small")]
     grown = {CORE: LONG_MODULE + "B = 1\n", ROLE: WIDE_CLASS.replace("A", "B")}
     assert found(tmp_path, grown) == [(CORE, 1, "small")]
+
+
+def test_what_is_cut_to_be_shown_or_by_a_name_is_no_layout(tmp_path: Path) -> None:
+    fine = (
+        "def run(raw, start, size):\n"
+        "    print(f'{raw[:40]!r}', f'{size:08x}'[:24], str(raw)[:60], raw.hex()[:8])\n"
+        "    return raw[start:size], raw[size:], raw[1:], raw[:2], raw[start : start + size]\n"
+    )
+    numbers = "def run(raw):\n    return raw[8:16]\n"
+    files = {ROLE: fine, "appliance/formats/record.py": numbers, "tests/x/test_x.py": numbers}
+    assert found(tmp_path, files) == []
+
+
+def test_cuts_by_numbers_may_grow_fewer_and_not_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy_slices, "STILL_SLICED", {ROLE: 2})
+    cuts = "def run(raw):\n    return raw[8:], raw[:8]\n"
+    assert found(tmp_path, {ROLE: cuts}) == []
+    assert found(tmp_path, {ROLE: cuts.replace("raw[:8]", "raw")}) == [(ROLE, 1, "slice")]
+    more = cuts + "\n\ndef more(raw):\n    return raw[4:6]\n"
+    assert found(tmp_path, {ROLE: more}) == [(ROLE, 6, "slice")]
 
 
 def test_no_name_is_added_that_the_glossary_advises_against(

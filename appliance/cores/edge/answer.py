@@ -47,6 +47,7 @@ COLUMNS_FROM = 8  # records
 _ACK = struct_of(ACK_ITEM)
 _SENT = struct.Struct(f"<16s16s{CLIENT_SEQ - MSG_ID - 16}xQ")  # of a record: room, id, client_seq
 assert (ROOM_ID, MSG_ID) == (0, 16)
+_NUMBER = struct.Struct("<Q")
 _SEQ, _LOG_SEQ = offset_of(replies.RESULT, "seq"), offset_of(replies.RESULT, "log_seq")
 _ERRORS = {
     replies.DUPLICATE_EXPIRED: DuplicateExpired(
@@ -174,8 +175,7 @@ class Answers:
 
     def _given(self, i: int, at: int) -> int:
         """A number of result `i`."""
-        start = i * RESULT_SIZE + at
-        return int.from_bytes(self._results[start : start + 8], "little")
+        return _NUMBER.unpack_from(self._results, i * RESULT_SIZE + at)[0]
 
 
 def ack_of(record: bytes) -> MessageAck:

@@ -5,14 +5,14 @@ from appliance.cores.edge.log import ShardLog
 from appliance.formats.client.frame import HEAD_SIZE, binary_head, encode_binary, encode_json
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.formats.client.records import message_binary, message_of
-from appliance.formats.record import BODY_LEN, SEQ
+from appliance.formats.record import body_len_in, seq_in
 
 _PART_RECORDS = 16  # that are read first; each further part has twice as many
 _ITEM_SIZE = 256  # bytes of a message beside its body, at least in JSON
 
 
 def _size(record: bytes) -> int:
-    return _ITEM_SIZE + int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+    return _ITEM_SIZE + body_len_in(record)
 
 
 def _read(log: ShardLog, room_id: bytes, low: int, high: int, backward: bool) -> list[bytes]:
@@ -57,9 +57,7 @@ def page(
         records = _read(log, room_id, first, first + wanted - 1, frame.backward)
     if not records:
         return [], False, high if frame.backward else low
-    first_op, last_op = (
-        int.from_bytes(raw[SEQ : SEQ + 8], "little") for raw in (records[0], records[-1])
-    )
+    first_op, last_op = (seq_in(raw) for raw in (records[0], records[-1]))
     if frame.backward:
         return records, first_op > low, first_op - 1
     return records, last_op < high, last_op + 1

@@ -20,7 +20,7 @@ import numpy as np
 from appliance.base.limits import SEGMENTS_REPORTED_MAX
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, Geometry
-from appliance.formats.record import LOG_SEQ, MSG_ID, RECORD, SEQ, TIMESTAMP
+from appliance.formats.record import RECORD, log_seq_in, msg_id_in, room_id_in, seq_in, timestamp_in
 from appliance.formats.segment import RingView, RoomEntry, first_log_seq_of, number_of, slot_of
 from appliance.formats.verified_segment import (
     SegmentBroken,
@@ -226,7 +226,7 @@ class ShardLog:
             if segment is None:
                 return None
             (raw,) = self._sealed_records(segment, [slot])
-        if int.from_bytes(raw[LOG_SEQ : LOG_SEQ + 8], "little") != log_seq:
+        if log_seq_in(raw) != log_seq:
             raise Unavailable("a stored record is not the one that was asked for")
         return raw
 
@@ -240,7 +240,7 @@ class ShardLog:
         one it is as the footer says, which nobody has checked."""
         first = self._ring.records(number, 0, 1)
         if first is not None:
-            return int.from_bytes(first[TIMESTAMP : TIMESTAMP + 8], "little")
+            return timestamp_in(first)
         return self._sealed(number, self.segments.first_timestamp) or 0
 
     def with_message_id(self, number: int, msg_id: bytes) -> bytes | None:
@@ -254,7 +254,7 @@ class ShardLog:
             slot = None if index is None else index.slot_of_message(msg_id)
             slots = [] if slot is None else [slot]
         raw = self.record(first_log_seq + slots[0]) if slots else None
-        if raw is not None and raw[MSG_ID : MSG_ID + 16] != msg_id:
+        if raw is not None and msg_id_in(raw) != msg_id:
             raise Unavailable("a stored record is not the one that was asked for")
         return raw
 
@@ -304,7 +304,7 @@ class ShardLog:
         rows = segment.rows(entry.first_row + skip, min(count, entry.row_count - skip))
         found = self._sealed_records(segment, [slot for _, slot in rows])
         for (seq, _), raw in zip(rows, found, strict=True):
-            if raw[:16] != room_id or int.from_bytes(raw[SEQ : SEQ + 8], "little") != seq:
+            if room_id_in(raw) != room_id or seq_in(raw) != seq:
                 raise Unavailable("a stored record is not the one that was asked for")
         return found
 

@@ -23,11 +23,11 @@ from appliance.formats.client_errors import Unavailable
 from appliance.formats.event import decode_policy
 from appliance.formats.record import (
     BODY,
-    BODY_LEN,
     FLAGS,
     KIND_ROOM_POLICY,
-    LOG_SEQ,
     SHARD_ROOM_ID,
+    body_len_in,
+    log_seq_in,
 )
 from appliance.formats.revocation import SHARD as TOLD_IN
 from appliance.formats.room_name import room_id_of
@@ -50,10 +50,10 @@ def note_policy(room: Room, records: list[memoryview]) -> bool:
     before = room.policy_seq
     for record in records:
         if record[FLAGS] == KIND_ROOM_POLICY:
-            size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+            size = body_len_in(record)
             policy = decode_policy(bytes(record[BODY : BODY + size]))
             if policy is not None:
-                log_seq = int.from_bytes(record[LOG_SEQ : LOG_SEQ + 8], "little")
+                log_seq = log_seq_in(record)
                 room_policy(room, policy.bits, log_seq, is_shared=policy.sharing is not None)
     return room.policy_seq != before
 
@@ -224,7 +224,7 @@ class Lookup:
         record = log.record(created)
         if record is None:
             raise NameDropped("the record that named the room was dropped")
-        size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+        size = body_len_in(record)
         name = record[BODY : BODY + size].decode(errors="replace")
         if room_id_of(name) != room_id:
             raise Unavailable("the room's name cannot be read at the moment")

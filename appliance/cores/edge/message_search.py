@@ -39,7 +39,7 @@ from appliance.formats.client_errors import (
     RoomUnknown,
     Unavailable,
 )
-from appliance.formats.record import made_us_of
+from appliance.formats.record import made_us_of, room_id_in
 from appliance.formats.segment import number_of
 
 _MS_NS = 1_000_000
@@ -163,7 +163,7 @@ class MessageSearch:
     def _shown(self, record: bytes) -> FoundMessage | None:
         """Where the record lies; None: its room is not known yet, or it is nothing to who asks."""
         try:
-            room = self._reader.room(record[:16])
+            room = self._reader.room(room_id_in(record))
         except (Forbidden, RoomUnknown):
             self._record = None
             return None

@@ -13,12 +13,12 @@ from appliance.cores.edge.log import ShardLog
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.record import (
     BODY,
-    BODY_LEN,
     FLAGS,
     FLAGS_KIND_MASK,
     KIND_AUDIT,
     SHARD_ROOM_ID,
-    TIMESTAMP,
+    body_len_in,
+    timestamp_in,
 )
 
 
@@ -101,7 +101,7 @@ class ShardRoom:
 
 def said_us(record: bytes | memoryview) -> int:
     """When it was committed, in us since the epoch."""
-    return int.from_bytes(record[TIMESTAMP : TIMESTAMP + 8], "little")
+    return timestamp_in(record)
 
 
 def _is_act(record: bytes | memoryview) -> bool:
@@ -109,5 +109,5 @@ def _is_act(record: bytes | memoryview) -> bool:
 
 
 def _body(record: bytes | memoryview) -> bytes:
-    size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+    size = body_len_in(record)
     return bytes(record[BODY : BODY + size])

@@ -10,13 +10,25 @@ begin with their time, so their bytes, each one taken from 255, sort the newest 
 
 from appliance.cores.metadata import product
 from appliance.cores.metadata.state_table import StateTable
-from appliance.cores.metadata.store import DATA, FACT, end_of, id_of_name, is_state, state_key
+from appliance.cores.metadata.store import (
+    DATA,
+    FACT,
+    ID_SIZE,
+    SOURCE_SIZE,
+    end_of,
+    id_of_name,
+    is_state,
+    state_key,
+)
 from appliance.formats.rdx.stamps import split_bare
 from appliance.formats.toytlv.ids import Id, id_of_key, key_of_id, unzip_id
 
 _KEY, _ROOM, _KEYED_FACT = b"K", b"R", FACT + b"keyed2"
+_FIELD_AT = 16  # in the key of a state
 # how the keys of these fields' states end, but for the bits that they share with the packet number
-_NOTED = tuple(state_key(Id(0, n), "S")[16:] for n in (product.KEY_FIELD, product.REACTED_ROOM))
+_NOTED = tuple(
+    state_key(Id(0, n), "S")[_FIELD_AT:] for n in (product.KEY_FIELD, product.REACTED_ROOM)
+)
 _TURNED = bytes(range(255, -1, -1))
 
 
@@ -35,7 +47,7 @@ class KeyIndex:
         A key of a state is DATA, 14 bytes, and two more that end in the number of the field.
         """
         for state in states:
-            if state[16:] in _NOTED and state[15] & 0x0F == 0:
+            if state[_FIELD_AT:] in _NOTED and state[_FIELD_AT - 1] & 0x0F == 0:
                 self._enter(id_of_name(state[1:]).object)
 
     def _enter(self, of: Id) -> None:
@@ -85,7 +97,7 @@ class KeyIndex:
         first = prefix + before.translate(_TURNED) + b"\xff" * 16 if before else prefix
         found: dict[bytes, None] = {}
         for row, _ in self._table.scan(first, end_of(prefix)):
-            message = row[len(prefix) : -16].translate(_TURNED)
+            message = row[len(prefix) : -ID_SIZE].translate(_TURNED)
             if message not in found and len(found) == count:
                 break
             if message != before:
@@ -106,4 +118,4 @@ def _room_prefix(room: bytes) -> bytes:
 
 def _prefix(of_class: Id, key: bytes) -> bytes:
     assert len(key) <= product.KEY_SIZE_MAX
-    return _KEY + key_of_id(of_class)[8:] + key + b"\0"
+    return _KEY + key_of_id(of_class)[SOURCE_SIZE:] + key + b"\0"

@@ -26,12 +26,14 @@ from appliance.cores.metadata.store import (
     SWEPT_FACT,
     Store,
     block_key,
-    change_key,
     change_of,
+    changes_of,
     end_of,
     is_state,
     newest_of_all,
+    progress_of,
     state_key,
+    touched_by,
 )
 from appliance.formats.toytlv.ids import Id
 from appliance.formats.toytlv.version_vectors import Vector, decode_vector, encode_vector, join
@@ -228,7 +230,7 @@ class StateTable:
         places = newest_of_all(found)
         newest = self.store.get_all(places).get
         for change, place in zip(found, places, strict=True):
-            if newest(place, b"") > change[9:17]:
+            if newest(place, b"") > progress_of(change):
                 pending[change] = None
 
     def written(self) -> None:
@@ -250,10 +252,10 @@ class StateTable:
         A number may be missing or too small where an earlier version has written since: so only
         what is certainly out of date is passed over.
         """
-        for key, _ in self.scan(after + b"\0", end_of(change_key(source, 0)[:9])):
-            progress, (newest,) = key[9:17], newest_of_all([key])
+        for key, _ in self.scan(after + b"\0", end_of(changes_of(source))):
+            progress, (newest,) = progress_of(key), newest_of_all([key])
             if (self.store.get(newest) or b"") <= progress:
-                yield int.from_bytes(progress, "big"), key[17:]
+                yield int.from_bytes(progress, "big"), touched_by(key)
 
     def check_block_vectors(self) -> None:
         """PacketRefused names a block whose vector is ahead of the global one."""

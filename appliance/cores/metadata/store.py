@@ -30,6 +30,9 @@ SOURCE_FACT, NAME_FACT, INDEXED_FACT = FACT + b"source", FACT + b"name", FACT + 
 SWEPT_FACT = FACT + b"swept"  # the key of the index from which it is swept on
 
 SOURCE_SIZE = PROGRESS_SIZE = 8  # bytes of them in the keys of the index; a number is a progress
+ID_SIZE = SOURCE_SIZE + PROGRESS_SIZE
+_SOURCE_END = len(CHANGE) + SOURCE_SIZE
+_PROGRESS_END = _SOURCE_END + PROGRESS_SIZE
 Batch = Mapping[bytes, bytes | None]  # key -> new value, None: removed
 
 
@@ -66,11 +69,11 @@ def field_name(id: Id, letter: str) -> bytes:
 
 
 def id_of_name(name: bytes) -> Id:
-    return id_of_key(name[:16])
+    return id_of_key(name[:ID_SIZE])
 
 
 def letter_of_name(name: bytes) -> str:
-    return chr(name[16])
+    return chr(name[ID_SIZE])
 
 
 @lru_cache(BLOCK_VECTORS_CACHED_MAX)  # one edit after the other falls into the same few
@@ -81,7 +84,7 @@ def block_key(id: Id) -> bytes:
 
 
 def block_of_key(key: bytes) -> Id:
-    return id_of_key(key[1:17]).block
+    return id_of_key(key[len(VECTOR) : len(VECTOR) + ID_SIZE]).block
 
 
 def is_state(key: bytes) -> bool:
@@ -100,7 +103,27 @@ def change_of(newest: bytes, progress: bytes) -> bytes:
 
 def newest_of_all(changes: list[bytes]) -> list[bytes]:
     """Keys of the numbers beside the states, by keys under X."""
-    return [DATA + change[17:] + change[1:9] for change in changes]
+    return [DATA + change[_PROGRESS_END:] + change[len(CHANGE) : _SOURCE_END] for change in changes]
+
+
+def changes_of(source: int) -> bytes:
+    """How keys under X begin of what the source touched."""
+    return change_key(source, 0)[:_SOURCE_END]
+
+
+def progress_of(change: bytes) -> bytes:
+    """The number of a key under X."""
+    return change[_SOURCE_END:_PROGRESS_END]
+
+
+def touched_by(change: bytes) -> bytes:
+    """The name of the field that a key under X is about."""
+    return change[_PROGRESS_END:]
+
+
+def source_of(state: bytes) -> bytes:
+    """The source of the id in a state's key."""
+    return state[len(DATA) : len(DATA) + SOURCE_SIZE]
 
 
 def end_of(prefix: bytes) -> bytes:

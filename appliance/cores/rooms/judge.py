@@ -12,7 +12,6 @@ from appliance.formats.geometry import Geometry
 from appliance.formats.imported import decode_imported
 from appliance.formats.record import (
     BODY,
-    BODY_LEN,
     KIND_CLOCK,
     KIND_FEDERATED,
     KIND_IMPORTED,
@@ -22,8 +21,9 @@ from appliance.formats.record import (
     KIND_ROOM_POLICY,
     KIND_SHIPPED,
     KINDS_SHARD,
-    MSG_ID,
+    body_len_in,
     made_us_of,
+    msg_id_in,
 )
 from appliance.formats.session import (
     DUPLICATE,
@@ -133,7 +133,7 @@ class Judge:
         horizon_us = self._windows.horizon_us(author_id)
         if not horizon_us:
             return False
-        made = made_us_of(record[MSG_ID : MSG_ID + 16])
+        made = made_us_of(msg_id_in(record))
         return made > 0 and made <= horizon_us
 
     def _is_taken(self, msg_id: bytes, room_id: bytes, author_id: int) -> bool:
@@ -227,5 +227,5 @@ class Judge:
 
 
 def _body_of(record: memoryview) -> bytes:
-    size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+    size = body_len_in(record)
     return bytes(record[BODY : BODY + size])

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from appliance.formats.record import (
-    AUTHOR_ID,
-    FLAGS,
     FLAGS_KIND_MASK,
     KIND_FEDERATED,
     RECORD,
-    ROOM_ID,
+    author_id_in,
+    flags_in,
+    room_id_in,
 )
 
 OF_OTHER_SITES = -1  # in place of an author: no user here, though an author there may be called so
@@ -55,7 +55,7 @@ class OpenIds:
         if log_seq is None:
             return None
         record = self._record(log_seq)
-        kind = int.from_bytes(record[FLAGS : FLAGS + 4], "little") & FLAGS_KIND_MASK
-        author_id = int.from_bytes(record[AUTHOR_ID : AUTHOR_ID + 8], "little")
-        room_id = bytes(record[ROOM_ID : ROOM_ID + 16])
+        kind = flags_in(record) & FLAGS_KIND_MASK
+        author_id = author_id_in(record)
+        room_id = bytes(room_id_in(record))
         return room_id, OF_OTHER_SITES if kind == KIND_FEDERATED else author_id

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from appliance.base.errors import FormatError
-from appliance.base.layout import offset_of
+from appliance.base.layout import bytes_of, offset_of
 from appliance.base.limits import SHARING_SITES_MAX
 from appliance.base.table import Table
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
@@ -21,6 +21,7 @@ _SEALED = struct.Struct("<Q")
 _POLICY = struct.Struct("<QQQ")  # log_seq, created_log_seq, bits
 _BITS = struct.Struct("<Q")
 _SITES = struct.Struct(f"<{SHARING_SITES_MAX}I")
+_room_id_of = bytes_of(ROOM_ROW, "room_id")
 _HEAD_HASH = offset_of(ROOM_ROW, "head_hash")
 _SEALED_SEGMENT = offset_of(ROOM_ROW, "sealed_segment")
 _POLICY_START = offset_of(ROOM_ROW, "policy")
@@ -59,7 +60,7 @@ class RoomTable:
         self.row_of.clear()
         self.table.load(chunks, row_high_water)
         for row in range(row_high_water):
-            room_id = bytes(self.table.row(row)[:16])
+            room_id = bytes(_room_id_of(self.table.row(row)))
             if self.row_of.setdefault(room_id, row) != row:
                 raise FormatError(f"rooms: row {row} is a second row of {room_id.hex()}")
         if self.row_of.get(SHARD_ROOM_ID) != SHARD_ROOM_ROW:
@@ -72,7 +73,8 @@ class RoomTable:
         """The row of a new room without records."""
         assert room_id not in self.row_of
         row = self.table.take()
-        self._memory[row * ROOM_ROW_SIZE : row * ROOM_ROW_SIZE + 16] = room_id
+        start = row * ROOM_ROW_SIZE
+        self._memory[start : start + len(room_id)] = room_id
         self.row_of[room_id] = row
         return row
 

@@ -25,7 +25,6 @@ from appliance.formats.envelope import (
 from appliance.formats.geometry import RECORD_SIZE, RESULT_SIZE, ROOM_ROW_SIZE, Geometry
 from appliance.formats.record import (
     BODY,
-    BODY_LEN,
     KIND_CLOCK,
     KIND_MESSAGE,
     KIND_RETAIN,
@@ -33,9 +32,10 @@ from appliance.formats.record import (
     KIND_ROOM_POLICY,
     KIND_SHIPPED,
     RECORD,
-    TIMESTAMP,
     any_made_later,
+    body_len_in,
     made_us_of,
+    timestamp_in,
 )
 from appliance.formats.session import OK, RESULT_STRUCT
 from appliance.formats.sharing import site_words
@@ -223,7 +223,7 @@ class Rooms:
         self._judge.binds = operation == OPERATION_APPEND_BINDING
         if operation == OPERATION_APPEND_CLOCK and len(body) == RECORD_SIZE:
             asked = event.decode_correction(admission.body_of(body))
-            borne_us = int.from_bytes(body[TIMESTAMP : TIMESTAMP + 8], "little")
+            borne_us = timestamp_in(body)
             noted = asked is not None and asked[1:] == (own_us, self.ahead_us)
             self._judge.corrects = noted and borne_us < own_us
         return own_us
@@ -231,9 +231,7 @@ class Rooms:
     def _take_effect(self, kind: int, room_row: int, record: memoryview) -> None:
         """What an accepted record other than a message changes beside its room's chain."""
         log_seq = self._segment.log_seq
-        body = bytes(
-            record[BODY : BODY + int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")]
-        )
+        body = bytes(record[BODY : BODY + body_len_in(record)])
         if kind == KIND_ROOM_CREATE:
             self._crossing = log_seq
             self._rooms.set_policy(room_row, log_seq, log_seq, 0)
@@ -261,7 +259,7 @@ class Rooms:
         elif kind == KIND_CLOCK:
             asked = event.decode_correction(body)
             assert asked is not None
-            borne_us = int.from_bytes(record[TIMESTAMP : TIMESTAMP + 8], "little")
+            borne_us = timestamp_in(record)
             self._shipping.ahead_us += asked.was_us - borne_us
             self._windows.correct(borne_us)
 

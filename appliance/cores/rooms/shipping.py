@@ -54,11 +54,14 @@ class Shipping:
             state.announced_end - 1,
             0,
         )
-        return (
-            state.announced_end > 0
-            and shipped[4:9] == announced
-            and shipped.manifest_hash != _NO_HASH
+        told = (
+            shipped.period_start_us,
+            shipped.period_us,
+            shipped.first_log_seq,
+            shipped.last_log_seq,
+            shipped.seen_log_seq,
         )
+        return state.announced_end > 0 and told == announced and shipped.manifest_hash != _NO_HASH
 
     def _may_announce(self, shipped: Shipped, timestamp: int, log_seq: int) -> bool:
         """The next period, over by now, with every record that it has."""

@@ -33,7 +33,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from appliance.base.errors import FormatError
-from appliance.base.layout import offset_of
+from appliance.base.layout import bytes_of, int_of, offset_of
 from appliance.base.limits import (
     WINDOW_AHEAD_US,
     WINDOW_EVICT_AGE_US,
@@ -55,6 +55,9 @@ _NEWEST = struct.Struct("<QQQQ")  # author_id, client_seq, log_seq, told_us
 _OWNER = struct.Struct("<QQ")  # author_id, client_seq
 _LOW = struct.Struct("<I")
 _LOW_MASK = 0xFFFFFFFF
+# of a window's key, with which its row begins
+_client_of, _room_of = bytes_of(WINDOW_ROW, "client_id"), bytes_of(WINDOW_ROW, "room_id")
+_author_of = int_of(WINDOW_ROW, "author_id")
 _AUTHOR = offset_of(WINDOW_ROW, "author_id")
 _LOG_SEQS = offset_of(WINDOW_ROW, "log_seqs")
 assert offset_of(WINDOW_ROW, "client_id") == 0
@@ -113,8 +116,8 @@ class Windows:
     # --- whose they are
 
     def _enter(self, key: bytes, row: int) -> None:
-        author_id = int.from_bytes(key[32:40], "little")
-        if key[:16] == room_creator_id(key[16:32], author_id):
+        author_id = _author_of(key)
+        if _client_of(key) == room_creator_id(_room_of(key), author_id):
             self._created[author_id] = self._created.get(author_id, 0) + 1
             return
         rows = self._rows_of.setdefault(author_id, {})
@@ -122,7 +125,7 @@ class Windows:
         self._note_size(author_id, len(rows))
 
     def _leave(self, key: bytes, row: int) -> None:
-        author_id = int.from_bytes(key[32:40], "little")
+        author_id = _author_of(key)
         rows = self._rows_of.get(author_id)
         if rows is None or row not in rows:
             self._created[author_id] -= 1
@@ -229,7 +232,7 @@ class Windows:
         """A row for the window `key`, zero behind it; whether another window had to go."""
         assert len(key) == _KEY_SIZE
         assert key not in self.row_of
-        author_id = int.from_bytes(key[32:40], "little")
+        author_id = _author_of(key)
         victim, horizon_us = self._victim(author_id, timestamp), self.horizon_us(author_id)
         assert victim is not None
         if victim >= 0:

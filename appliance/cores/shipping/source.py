@@ -22,15 +22,15 @@ from appliance.formats.event import (
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import (
     BODY,
-    BODY_LEN,
-    FLAGS,
     KIND_CLOCK,
     KIND_SHIPPED,
-    LOG_SEQ,
     RECORD,
     SHARD_ROOM_ID,
-    TIMESTAMP,
+    body_len_in,
+    flags_in,
+    log_seq_in,
     sealed,
+    timestamp_in,
 )
 from appliance.formats.segment import RingView, first_log_seq_of, number_of, slot_of
 from appliance.formats.verified_segment import (
@@ -153,9 +153,9 @@ class Source:
         raw = self._ring.records(number, slot, 1)
         if raw is None:
             raw = self._sealed(number, slot, 1)
-        if int.from_bytes(raw[LOG_SEQ : LOG_SEQ + 8], "little") != log_seq:
+        if log_seq_in(raw) != log_seq:
             raise NotHere(f"record {log_seq}: another lies in its place")
-        return int.from_bytes(raw[TIMESTAMP : TIMESTAMP + 8], "little")
+        return timestamp_in(raw)
 
     def log_time(self, log_seq: int, ahead_us: int) -> int:
         """The log's own time of one record, if the log is now ahead by `ahead_us` of the times that
@@ -255,10 +255,10 @@ class Source:
         return [
             (
                 first + slot,
-                raw[BODY : BODY + int.from_bytes(raw[BODY_LEN : BODY_LEN + 4], "little")],
+                raw[BODY : BODY + body_len_in(raw)],
             )
             for slot, raw in zip(slots, raws, strict=True)
-            if int.from_bytes(raw[FLAGS : FLAGS + 4], "little") == kind
+            if flags_in(raw) == kind
         ]
 
 

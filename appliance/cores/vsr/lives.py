@@ -44,6 +44,7 @@ from appliance.formats.lives import (
     encode_answer,
     encode_life,
     keep,
+    start_of,
 )
 
 # What a member may say of which life it is before anybody knows it.
@@ -125,7 +126,7 @@ def ping(member: Member) -> None:
 
 
 def _start(member: Member) -> int:
-    return int.from_bytes(member.nonce[:4], "little")
+    return start_of(member.nonce)
 
 
 def _commit_durable(member: Member) -> int:

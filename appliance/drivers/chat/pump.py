@@ -39,6 +39,7 @@ from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
 from appliance.formats.client.sending import ACK_ITEM, SEND_ITEM_SIZE, MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
+from appliance.formats.record import room_low
 
 DIAL_TIMEOUT_S = 30.0  # a thousand at once take their time
 _CODE_ACK, _CODE_EVENT = MessageAck.code, MessageEvent.code
@@ -142,18 +143,14 @@ class Sender(_End):
     def __init__(self, loads: list[Load], binary: bool, on_progress: Callable[[], None]) -> None:
         super().__init__(binary, self._on_acks if binary else self._on_ack)
         assert loads and all(load.depth <= WINDOW_LENGTH for load in loads)
-        order = sorted(
-            range(len(loads)), key=lambda i: int.from_bytes(loads[i].room_id[:8], "little")
-        )
+        order = sorted(range(len(loads)), key=lambda i: room_low(loads[i].room_id))
         self.loads = [loads[i] for i in order]
         self.order = order  # position in the given list of each lane
         self.acked = 0
         self.sent = 0
         self.running = False
         self._on_progress = on_progress
-        self._keys = np.array(
-            [int.from_bytes(load.room_id[:8], "little") for load in self.loads], dtype="<u8"
-        )
+        self._keys = np.array([room_low(load.room_id) for load in self.loads], dtype="<u8")
         assert len(set(self._keys.tolist())) == len(self.loads)
         self._depths = np.array([load.depth for load in self.loads], dtype=np.uint64)
         self._sent_at = np.zeros((len(self.loads), WINDOW_LENGTH), dtype=np.int64)

@@ -44,6 +44,7 @@ _ID_SIZE, _RESET_TOKEN_SIZE = 8, 16  # bytes
 _PROBE_S = 0.5  # of silence, and between two probes
 _PROBED_S = 10.0  # so long after the last frame that was sent
 _CLOSE_SESSION = b"\x68\x43"  # the type of the capsule that ends a session
+_CODE_AT, _REASON_AT = 3, 7  # behind type and length
 _REFUSAL_SIZE_MAX = 64 * 1024
 
 
@@ -220,7 +221,10 @@ class Connection(asyncio.DatagramProtocol):
         told = bytes(self._told)
         if self._status == 200:
             if told.startswith(_CLOSE_SESSION):
-                code, reason = int.from_bytes(told[3:7], "big"), told[7:].decode(errors="replace")
+                code, reason = (
+                    int.from_bytes(told[_CODE_AT:_REASON_AT], "big"),
+                    told[_REASON_AT:].decode(errors="replace"),
+                )
                 self._end(f"closed by the node: {code} {reason}")
             self._end("closed by the node")
             return

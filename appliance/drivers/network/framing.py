@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
+from appliance.base.layout import picked
 from appliance.base.limits import KIB
 from appliance.base.signature import SIGNATURE_SIZE, SigningKey
-from appliance.formats.envelope import MAGIC, VERSION, Header, frame
+from appliance.formats.envelope import HEADER, MAGIC, VERSION, Header, frame
 from appliance.formats.geometry import HEADER_SIZE
 
 Buffer = bytes | bytearray | memoryview
 OnFrame = Callable[[bytes, bytes, bytes], None]  # header as sent, body, signature
 
-_PREFIX = MAGIC.to_bytes(4, "little") + VERSION.to_bytes(2, "little")
+_ANNOUNCED = picked(HEADER, "magic", "version", "body_size")
 _SPACE_MIN = 32 * KIB  # offered to a read at least: two records of TLS
 _CAPACITY = 2 * _SPACE_MIN  # of a fresh reader
 _NONCES_PER_INCARNATION = 1 << 32
@@ -53,12 +54,12 @@ class FrameReader:
         start, end, view = self._start, self._end, self._view
         needed = HEADER_SIZE
         while end - start >= HEADER_SIZE:
-            if view[start : start + 6] != _PREFIX:
-                if view[start : start + 4] != _PREFIX[:4]:
-                    return "magic"
-                self.version = int.from_bytes(view[start + 4 : start + 6], "little")
+            magic, version, body_size = _ANNOUNCED.unpack_from(view, start)
+            if magic != MAGIC:
+                return "magic"
+            if version != VERSION:
+                self.version = version
                 return "version"
-            body_size = int.from_bytes(view[start + 68 : start + 72], "little")
             if body_size > self._size_max - HEADER_SIZE:
                 return "length"
             needed = HEADER_SIZE + body_size + SIGNATURE_SIZE

@@ -40,6 +40,7 @@ _STATFS_SIZE = 256  # at least that of struct statfs
 
 # struct statx: its first word says which fields are filled, among them the time of birth
 _AT_EMPTY_PATH, _STATX_BTIME, _STATX_SIZE, _STATX_BIRTH_AT = 0x1000, 0x800, 256, 80
+_WORD = struct.Struct("<I")
 _STATX_BIRTH = struct.Struct("<qI")  # seconds, nanoseconds
 
 
@@ -61,7 +62,7 @@ def file_system_of_memory(path: Path) -> str | None:
 
 def _file_system_type(statfs: "ctypes.Array[ctypes.c_char]") -> int:
     """Its first word; of a number of 32 bits some kernels extend the sign."""
-    return int.from_bytes(statfs.raw[:4], "little")
+    return _WORD.unpack_from(statfs)[0]
 
 
 def lasting_inode(fd: int) -> int:
@@ -94,7 +95,7 @@ def birth_ns(fd: int) -> int:
         refused = _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_BTIME, answer) != 0
     except AttributeError:
         return 0
-    if refused or not int.from_bytes(answer.raw[:4], "little") & _STATX_BTIME:
+    if refused or not _WORD.unpack_from(answer)[0] & _STATX_BTIME:
         return 0
     seconds, nanoseconds = _STATX_BIRTH.unpack_from(answer, _STATX_BIRTH_AT)
     return max(0, seconds * 1_000_000_000 + nanoseconds)

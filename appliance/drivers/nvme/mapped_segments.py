@@ -13,7 +13,7 @@ from appliance.base.errors import FormatError
 from appliance.base.limits import SEGMENTS_MAPPED_MAX
 from appliance.drivers.nvme.device import locate_extent
 from appliance.formats.geometry import Geometry
-from appliance.formats.segment import SegmentView
+from appliance.formats.segment import SegmentView, sealed_number
 
 
 class MappedSegments:
@@ -38,9 +38,7 @@ class MappedSegments:
         view = self._views.pop(number, None)
         if view is None:
             view = self._map(number)
-        elif bytes(view.data[view.geometry.segment_data_size + 32 :][:8]) != number.to_bytes(
-            8, "little"
-        ):
+        elif sealed_number(view.data[view.geometry.segment_data_size :]) != number:
             view = None  # the extent was taken for a newer segment
         if view is None:
             return None

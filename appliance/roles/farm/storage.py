@@ -34,6 +34,7 @@ STORE_FOLDER = "store"  # in a member's folder
 LOG, STATE, SNAPSHOT = "log", "state", "snapshot"
 _HARD, _COVER = b"hard", b"snapshot"
 _AGAIN = "take this member out of the farm, and let it join again with an empty folder"
+_CRC = struct.Struct(">I")
 _RECORD = struct.Struct(">IqB")  # CRC32C of the rest with the index, term, type
 _MAP_SIZE, _MAP_SIZE_MAX = 256 * MIB, 16 * 1024 * MIB
 _BLOCK_SIZE = 256 * KIB
@@ -44,13 +45,13 @@ def _key(number: int) -> bytes:
 
 
 def _record(index: int, entry: Entry) -> bytes:
-    rest = _RECORD.pack(0, entry.term, entry.type)[4:] + entry.value
-    return crc32c(_key(index) + rest).to_bytes(4, "big") + rest
+    rest = _RECORD.pack(0, entry.term, entry.type)[_CRC.size :] + entry.value
+    return _CRC.pack(crc32c(_key(index) + rest)) + rest
 
 
 def _entry(index: int, record: bytes, folder: Path) -> Entry:
-    if len(record) < _RECORD.size or int.from_bytes(record[:4], "big") != crc32c(
-        _key(index) + record[4:]
+    if len(record) < _RECORD.size or _CRC.unpack_from(record)[0] != crc32c(
+        _key(index) + record[_CRC.size :]
     ):
         raise StorageError(
             f"{folder}: entry {index} of the farm's log is damaged; take this member out of the "

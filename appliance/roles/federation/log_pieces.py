@@ -40,7 +40,7 @@ def read_piece(
     number = number_of(source.geometry, first)
     end = first_log_seq_of(source.geometry, number + 1) - 1
     last = min(to, end, first + FEDERATED_READ_MAX - 1)
-    lows = np.array([int.from_bytes(room_id[:8], "little") for room_id in room_ids], np.uint64)
+    lows = np.array([rec.room_low(room_id) for room_id in room_ids], np.uint64)
 
     def pick(records: np.ndarray) -> np.ndarray:
         seen = records.view(_GLANCE)

@@ -64,7 +64,7 @@ async def correct_to(node: NodeFolder, shard: Shard, wanted_us: int) -> int:
             records=1,
             refusal=lambda reason, told: refusal(reason, told, wanted_us, session.member),
         )
-    _, log_seq, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
+    _, log_seq, _, code, *_ = RESULT_STRUCT.unpack_from(answer)
     if code not in (OK, DUPLICATE):  # a duplicate is ours: its answer was lost with a session
         raise StorageError(
             f"shard {shard.number}: log time is not ahead of {moment(wanted_us)} any more"

@@ -127,7 +127,7 @@ class Trail:
         except StorageError as error:
             self._log.warning("%s", error)
             return False
-        seq, _, _, code = RESULT_STRUCT.unpack_from(answer)[:4]
+        seq, _, _, code, *_ = RESULT_STRUCT.unpack_from(answer)
         if self._numbering.on_answer(code, seq):
             return True
         self._log.warning("shard %d takes no audit record: %s", SHARD, RESULT_NAMES[code])

@@ -12,6 +12,8 @@ from appliance.formats.segment import ring_size
 from appliance.formats.site import Shard
 from appliance.formats.status.replica import Attachment
 
+_ROOM_ID_SIZE = 16
+
 
 class Answers:
     """Of the replica of `shard` on `node`."""
@@ -52,5 +54,6 @@ class Answers:
             header = message.header
             return self._rooms.room_rows(header.op, min(header.aux, LOCAL_ROOMS_MAX))
         row, missing = self._rooms.room_row, bytes(ROOM_ROW_SIZE)
-        ids = [message.body[at : at + 16] for at in range(0, len(message.body), 16)]
+        body, size = message.body, _ROOM_ID_SIZE
+        ids = [body[at : at + size] for at in range(0, len(body), size)]
         return b"".join(row(bytes(room)) or missing for room in ids[:LOCAL_ROOMS_MAX])

@@ -161,7 +161,7 @@ class RoomsModel:
             violated(NAME, f"op {op} applies {key} out of order")
         room = self.rooms.setdefault(key.room_id, Room())
         committed = bytearray(record)
-        committed[rec.PREV_HASH : rec.PREV_HASH + 32] = room.head_hash
+        committed[rec.PREV_HASH : rec.PREV_HASH + len(room.head_hash)] = room.head_hash
         _U64.pack_into(committed, rec.SEQ, room.count + 1)
         _U64.pack_into(committed, rec.LOG_SEQ, self.log_seq + 1)
         digest = hashlib.sha256(committed).digest()
@@ -204,15 +204,15 @@ class RoomsModel:
 def key_of(record: bytes | memoryview) -> Key:
     """The idempotency key of a record."""
     return Key(
-        bytes(record[rec.CLIENT_ID : rec.CLIENT_ID + 16]),
-        bytes(record[rec.ROOM_ID : rec.ROOM_ID + 16]),
+        bytes(rec.client_id_in(record)),
+        bytes(rec.room_id_in(record)),
         _U64.unpack_from(record, rec.CLIENT_SEQ)[0],
     )
 
 
 def made_us(record: bytes | memoryview, timestamp: int) -> int:
     """When a message says that it was made, a minute after `timestamp` at most; 0: it does not."""
-    msg_id = int.from_bytes(record[rec.MSG_ID : rec.MSG_ID + 16], "little")
+    msg_id = int.from_bytes(rec.msg_id_in(record), "little")
     flags = _U32.unpack_from(record, rec.FLAGS)[0]
     if flags != rec.KIND_MESSAGE or msg_id >> 76 & 15 != UUID_OF_NOW:
         return 0

@@ -60,10 +60,10 @@ class Superblocks:
 
     def _read(self, replica: int, disk: Disk, copy: int) -> None:
         raw = disk.peek(copy * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE)
-        if self._digests[replica][copy] == raw[:32]:
+        if self._digests[replica][copy] == sb.digest_of(raw):
             return
         found = sb.decode(raw)
-        self._digests[replica][copy] = raw[:32] if found is not None else b""
+        self._digests[replica][copy] = sb.digest_of(raw) if found is not None else b""
         self._copies[replica][copy] = found[0] if found is not None else None
 
     def _confirm(self, replica: int) -> None:
@@ -151,5 +151,5 @@ def confirmed(volume: bytes) -> bool:
     """
     starts = [copy * SUPERBLOCK_COPY_STRIDE for copy in range(SUPERBLOCK_COPIES)]
     copies = [volume[start : start + SUPERBLOCK_COPY_SIZE] for start in starts]
-    digests = [raw[:32] for raw in copies if sb.decode(raw) is not None]
+    digests = [sb.digest_of(raw) for raw in copies if sb.decode(raw) is not None]
     return any(digests.count(digest) >= CONFIRMED for digest in digests)

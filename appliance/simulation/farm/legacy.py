@@ -55,6 +55,9 @@ UNSAFE = frozenset(
 )
 
 
+_ENTRIES_MAX = 50  # of one append
+
+
 class Died(Exception):
     """The process of the legacy server ends, as it does on frames it does not expect."""
 
@@ -328,7 +331,7 @@ class Legacy:
             self._send_snapshot(peer_id)
             return
         previous = peer.next - 1
-        entries = tuple(disk.entries[previous - disk.before :][:50])
+        entries = tuple(disk.entries[previous - disk.before :][:_ENTRIES_MAX])
         self._send(
             peer,
             Request(

@@ -9,7 +9,7 @@ from appliance.cores.metadata.change import Change
 from appliance.cores.metadata.packets import parse_change
 from appliance.cores.metadata.replica import Replica
 from appliance.cores.metadata.states import merge
-from appliance.cores.metadata.store import letter_of_name
+from appliance.cores.metadata.store import letter_of_name, source_of
 from appliance.formats.rdx.stamps import elements
 from appliance.formats.rdx.text import count_of, two_way_count_of
 from appliance.simulation.objects.memory_store import MemoryStore
@@ -109,6 +109,6 @@ class History:
         model.write()
         first = nodes[0].replica.table
         for key, state in model.table.states():
-            owner = key[1:9]
+            owner = source_of(key)
             if owner != (0xFFFFF).to_bytes(8, "big") and first.get(key) != state:
                 raise Broken("model", f"{key.hex()} is not what the packets make")

@@ -29,7 +29,7 @@ from appliance.formats.client.rights import IMPORT, MODERATE, READ, SEND
 from appliance.formats.client.rooms import CloseRoom, RoomState, RoomStateRequest
 from appliance.formats.client_errors import Busy, Forbidden, Unavailable
 from appliance.formats.event import POLICY_CLOSED, decode_policy, encode_policy
-from appliance.formats.record import BODY, BODY_LEN, KIND_ROOM_POLICY
+from appliance.formats.record import BODY, KIND_ROOM_POLICY, body_len_in
 from appliance.formats.sharing import Sharing
 
 _TRIES_MAX = 4  # to write a policy that no other one comes before
@@ -135,7 +135,7 @@ class Closing:
                 "with whom the room is shared is not kept any more: have the operator share it "
                 "anew, then close it"
             )
-        size = int.from_bytes(record[BODY_LEN : BODY_LEN + 4], "little")
+        size = body_len_in(record)
         policy = decode_policy(record[BODY : BODY + size])
         return None if policy is None else policy.sharing  # None: it created the room
 

@@ -9,6 +9,7 @@ token = hour, 1 byte | nonce 12 | sealed: milliseconds 8, original identifier | 
 
 import hashlib
 import os
+import struct
 from collections.abc import Callable
 
 from cryptography.exceptions import InvalidTag
@@ -19,8 +20,9 @@ from appliance.base.limits import QUIC_RETRY_S_MAX
 ID_SIZE = 8  # bytes of an identifier
 RESET_TOKEN_SIZE = 16
 _HOUR_S = 3600
-_NONCE_SIZE, _TAG_SIZE = 12, 16
-_TOKEN_SIZE_MIN = 1 + _NONCE_SIZE + 8 + _TAG_SIZE
+_NONCE_SIZE, _TAG_SIZE, _KEY_SIZE = 12, 16, 16
+_MADE_MS = struct.Struct(">Q")
+_TOKEN_SIZE_MIN = 1 + _NONCE_SIZE + _MADE_MS.size + _TAG_SIZE
 _SKEW_S = 1.0  # processes of one machine read one clock, which may be set back
 
 
@@ -62,7 +64,7 @@ class PortKeys:
         """For a client at `address`, who shall come again under `retry_id`."""
         hour = int(now_s) // _HOUR_S
         nonce = self._random_bytes(_NONCE_SIZE)
-        plain = int(now_s * 1000).to_bytes(8, "big") + original_id
+        plain = _MADE_MS.pack(int(now_s * 1000)) + original_id
         return (
             bytes([hour & 0xFF])
             + nonce
@@ -87,14 +89,14 @@ class PortKeys:
             plain = self._seal(hour).decrypt(nonce, sealed, address + retry_id)
         except InvalidTag:
             return None
-        age_s = now_s - int.from_bytes(plain[:8], "big") / 1000
-        return plain[8:] if -_SKEW_S <= age_s <= QUIC_RETRY_S_MAX else None
+        age_s = now_s - _MADE_MS.unpack_from(plain)[0] / 1000
+        return plain[_MADE_MS.size :] if -_SKEW_S <= age_s <= QUIC_RETRY_S_MAX else None
 
     def _seal(self, hour: int) -> AESGCM:
         if hour not in self._seals:
             if len(self._seals) >= 2:
                 del self._seals[min(self._seals)]
-            self._seals[hour] = AESGCM(self._derive(b"retry", hour.to_bytes(8, "big"))[:16])
+            self._seals[hour] = AESGCM(self._derive(b"retry", hour.to_bytes(8, "big"))[:_KEY_SIZE])
         return self._seals[hour]
 
     def _derive(self, purpose: bytes, data: bytes) -> bytes:
