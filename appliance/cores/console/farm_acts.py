@@ -133,11 +133,16 @@ def _admit_refusal(look: Look, about: About) -> str:
 # --- what it says of all --------------------------------------------------------------------------
 
 
+_PERIOD_FAULT = f"ms must be {FARM_PERIOD_MS_MIN} to {FARM_PERIOD_MS_MAX}"
+
+
 def _period_unfit(written: Written) -> str:
     text = written["ms"].strip()
-    if text.isdecimal() and FARM_PERIOD_MS_MIN <= int(text[:8]) <= FARM_PERIOD_MS_MAX:
+    if not text.isdecimal() or len(text) > len(str(FARM_PERIOD_MS_MAX)):
+        return _PERIOD_FAULT
+    if FARM_PERIOD_MS_MIN <= int(text) <= FARM_PERIOD_MS_MAX:
         return ""
-    return f"ms must be {FARM_PERIOD_MS_MIN} to {FARM_PERIOD_MS_MAX}"
+    return _PERIOD_FAULT
 
 
 def _period_shown(look: Look, row: About) -> list[About]:

@@ -25,8 +25,6 @@ from appliance.formats import session as ses
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
 
-
-
 # --- leaving a view -----------------------------------------------------------------------------
 
 
