@@ -4,7 +4,8 @@
     dist/tigerchat-VERSION-MACHINE.tar.gz      tar -C / -xf it; /usr/lib/tigerchat/remove undoes it
 
 Both hold the same files: the executable (onedir) in /usr/lib/tigerchat, the command in /usr/bin,
-units, who runs them, the operator's book. Neither starts anything: a node is formatted first.
+units, who runs them, the operator's book, the licence. Neither starts anything: a node is
+formatted first.
 Two builds of one commit are equal, byte for byte.
 """
 
@@ -45,6 +46,16 @@ Priority: optional
 Description: replicated chat and event log
  A message is acknowledged when it is on disk at a quorum of the site's nodes.
  One executable with everything in it: no Python is needed.
+"""
+COPYRIGHT = """\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: tigerchat
+Comment: Libraries of others in /usr/lib/tigerchat keep their own licences;
+ tigerchat version --sbom lists them.
+
+Files: *
+Copyright: The authors of TigerChat
+License: Apache-2.0
 """
 USER = """\
 if command -v systemd-sysusers >/dev/null; then
@@ -127,10 +138,17 @@ def lay_out(onedir: Path, root: Path) -> None:
         (root / folder).mkdir(parents=True)
         for file in files:
             shutil.copyfile(file, root / folder / file.name)
+    (root / "usr/share/doc/tigerchat/copyright").write_text(copyright_text())
     for path in root.rglob("*"):
         if not path.is_symlink():
             executable = path.is_dir() or path.stat().st_mode & 0o100
             path.chmod(0o755 if executable else 0o644)
+
+
+def copyright_text() -> str:
+    """Debian's machine-readable form, with the whole licence: the tar file is for any machine."""
+    lines = (TOP / "LICENSE").read_text().splitlines()
+    return COPYRIGHT + "".join(f" {line}\n" if line.strip() else " .\n" for line in lines)
 
 
 def make_package(root: Path, path: Path, architecture: str, packed: Sequence[str]) -> None:

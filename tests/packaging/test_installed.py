@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -113,6 +114,13 @@ def test_packages_of_a_small_program_are_equal_whenever_and_by_whomever_it_was_l
         builds.append(make(tmp_path / f"out-{day}", onedir.parent))
     for form in FORMS:
         assert builds[0][form].read_bytes() == builds[1][form].read_bytes(), form
+    subprocess.run(["dpkg-deb", "--extract", builds[0]["package"], tmp_path / "root"], check=True)
+    with tarfile.open(builds[0]["tar"]) as archive:
+        archive.extract("usr/share/doc/tigerchat/copyright", tmp_path / "tar", filter="data")
+    for root in (tmp_path / "root", tmp_path / "tar"):
+        text = (root / "usr/share/doc/tigerchat/copyright").read_text()
+        licence = [word for word in text.split("License: Apache-2.0")[1].split() if word != "."]
+        assert licence == (TOP / "LICENSE").read_text().split()
 
 
 @pytest.mark.soak
