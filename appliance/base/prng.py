@@ -3,6 +3,11 @@
 xoshiro256** by Blackman and Vigna (public domain), seeded by splitmix64. Integer arithmetic only.
 """
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
 _MASK = (1 << 64) - 1
 
 
@@ -54,11 +59,11 @@ class Prng:
         """True with probability numerator / denominator."""
         return self.below(denominator) < numerator
 
-    def choice(self, items):  # type: ignore[no-untyped-def]
+    def choice(self, items: Sequence[T]) -> T:
         """One of a non-empty sequence."""
         return items[self.below(len(items))]
 
-    def shuffle(self, items: list) -> None:
+    def shuffle(self, items: list[T]) -> None:
         """Fisher and Yates, in place."""
         for i in range(len(items) - 1, 0, -1):
             j = self.below(i + 1)

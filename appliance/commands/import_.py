@@ -36,6 +36,7 @@ from appliance.formats.archive import irc, mbox, slack
 from appliance.formats.archive.entry import Entry, OnBroken, refuse
 from appliance.formats.archive.naming import Naming
 from appliance.formats.archive.plan import MARK_START, Message, Plan, device_of
+from appliance.formats.client.sending import MessageAck
 from appliance.formats.client_errors import DuplicateExpired
 from appliance.formats.record import KIND_IMPORTED
 from appliance.formats.room_name import room_name_valid
@@ -343,7 +344,7 @@ class Import:
         self.rooms: dict[str, UUID] = {}
         self.counts: dict[UUID, int] = {}  # messages in each room before this run
         self.stored = 0  # acknowledged with an op beyond those
-        self._waiting: deque[tuple[Message, asyncio.Future]] = deque()
+        self._waiting: deque[tuple[Message, asyncio.Future[MessageAck]]] = deque()
 
     async def run(self, entries: Iterator[Entry]) -> int:
         """Send everything; how many messages were not there before."""

@@ -8,6 +8,7 @@ import gc
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import click
 
@@ -293,7 +294,7 @@ def _same_elsewhere(options: Options, world: World, outcome: Outcome) -> bool:
     return False
 
 
-def _elsewhere(options: Options, span: range) -> dict:
+def _elsewhere(options: Options, span: range) -> dict[str, Any]:
     """The trace of the seed in another process with another hash seed."""
     arguments = [
         "simulate",
@@ -313,5 +314,5 @@ def _elsewhere(options: Options, span: range) -> dict:
         capture_output=True,
         text=True,
     )
-    found: dict = parse_json(done.stdout)
+    found: dict[str, Any] = parse_json(done.stdout)
     return found

@@ -200,7 +200,8 @@ class Header:
     @property
     def timestamp(self) -> int:
         """Microseconds since the epoch (prepares only)."""
-        return _U64.unpack_from(self.area, 16)[0]
+        timestamp: int = _U64.unpack_from(self.area, 16)[0]
+        return timestamp
 
     def __repr__(self) -> str:
         name = COMMAND_NAMES.get(self.command, hex(self.command))
@@ -383,7 +384,8 @@ def checksum_of(head: bytes, body: bytes | memoryview) -> int:
 
 def checksum_valid(head: bytes, body: bytes | memoryview) -> bool:
     """Whether the link's checksum of a frame is right: for whoever checks a frame by hand."""
-    return checksum_of(head, body) == _TRANSPORT.unpack_from(head, 8)[0]
+    named: int = _TRANSPORT.unpack_from(head, 8)[0]
+    return checksum_of(head, body) == named
 
 
 def reserved(op: int, cluster: bytes, shard: int) -> Header:

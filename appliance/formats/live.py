@@ -128,9 +128,10 @@ def parse_live(line: bytes) -> Live | None:
 def parse_said(value: object) -> Said | None:
     """Of a local process: the object of its request."""
     try:
-        return msgspec.convert(value, Said)
+        said: Said = msgspec.convert(value, Said)
     except msgspec.ValidationError:
         return None
+    return said
 
 
 def plain_said(said: Said) -> dict[str, object]:

@@ -87,9 +87,8 @@ def seal(buffer: bytearray | memoryview, offset: int) -> None:
 def sealed(buffer: bytes | bytearray | memoryview, offset: int = 0) -> bool:
     """Whether the record at `offset` has the CRC32C it names."""
     view = memoryview(buffer)
-    return _U4.unpack_from(view, offset + CHECKSUM)[0] == crc32c(
-        view[offset + MSG_ID : offset + CHECKSUM]
-    )
+    named: int = _U4.unpack_from(view, offset + CHECKSUM)[0]
+    return named == crc32c(view[offset + MSG_ID : offset + CHECKSUM])
 
 
 def encode(

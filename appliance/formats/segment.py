@@ -327,7 +327,8 @@ class SegmentView:
         )
         if at is None:
             return None
-        return _MESSAGE.unpack_from(self._tail, at)[1]
+        slot: int = _MESSAGE.unpack_from(self._tail, at)[1]
+        return slot
 
     def _search(self, start: int, stride: int, count: int, key: bytes) -> int | None:
         """Offset of the first of `count` sorted entries that begins with `key` (16 bytes)."""

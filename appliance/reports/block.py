@@ -88,7 +88,8 @@ def crc_wrong(buffer: memoryview, records: Array) -> Array:
     end = len(records) * RECORD_SIZE
     length = CHECKSUM - MSG_ID
     found = [crc32c(buffer[at : at + length]) for at in range(MSG_ID, end, RECORD_SIZE)]
-    return np.array(found, "<u4") != records["checksum"]
+    wrong: Array = np.array(found, "<u4") != records["checksum"]
+    return wrong
 
 
 def _padding_wrong(records: Array) -> Array:
@@ -99,7 +100,7 @@ def _padding_wrong(records: Array) -> Array:
     last = filled.shape[1] - 1 - np.argmax(filled[:, ::-1], axis=1)
     last_word = words[np.arange(len(records)), first + last]
     used = last * _WORD + _bytes_used(last_word)
-    wrong = (used > records["body_len"]) | (records["body_len"] > BODY_SIZE_MAX)
+    wrong: Array = (used > records["body_len"]) | (records["body_len"] > BODY_SIZE_MAX)
     wrong |= (records["flags"] & ~np.uint32(FLAGS_KIND_MASK)) != 0
     for name in ("padding_a", "padding_b"):
         raw = np.ascontiguousarray(records[name]).view(np.uint8).reshape(len(records), -1)
@@ -109,12 +110,14 @@ def _padding_wrong(records: Array) -> Array:
 
 def _bytes_used(words: Array) -> Array:
     """Bytes of each little-endian word up to its last one that is not zero."""
-    return np.sum([words >= np.uint32(1 << shift) for shift in (0, 8, 16, 24)], axis=0)
+    used: Array = np.sum([words >= np.uint32(1 << shift) for shift in (0, 8, 16, 24)], axis=0)
+    return used
 
 
 def _numbers_wrong(records: Array, first_log_seq: int) -> Array:
     wanted = np.arange(first_log_seq, first_log_seq + len(records), dtype=np.uint64)
-    return records["log_seq"] != wanted
+    wrong: Array = records["log_seq"] != wanted
+    return wrong
 
 
 def _times_wrong(records: Array, timestamp_before: int) -> Array:

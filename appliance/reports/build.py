@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -112,7 +112,7 @@ def harmless(table: pa.Table) -> pa.Table:
 
 def outlook(volume: pa.Table, capacity: int, records_max: int) -> Outlook:
     """How fast it grew in the last whole days, and what there is room for."""
-    by_day: dict = {}
+    by_day: dict[date, int] = {}
     for row in volume.select(["date", "bytes"]).to_pylist():
         by_day[row["date"]] = by_day.get(row["date"], 0) + row["bytes"]
     used = pc.sum(volume["bytes"]).as_py() or 0

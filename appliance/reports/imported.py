@@ -46,7 +46,8 @@ def _mask(records: Array) -> Array:
     """Which records have an id as imports give."""
     ids = _ids(records, "msg_id")
     versions, variants = ids[:, _VERSION_BYTE] >> 4, ids[:, _VARIANT_BYTE] >> 6
-    return (versions == _VERSION) & (variants == _VARIANT)
+    mask: Array = (versions == _VERSION) & (variants == _VARIANT)
+    return mask
 
 
 def _kinds(records: Array) -> Array:

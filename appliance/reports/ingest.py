@@ -16,6 +16,7 @@ from pyspark import SparkContext
 
 from appliance.base.errors import StorageError
 from appliance.base.printable import counted
+from appliance.formats.manifest import ShippedHead
 from appliance.reports.archive import (
     Archive,
     Cursor,
@@ -235,7 +236,13 @@ class Ingest:
 
     # --- the end of what there is -----------------------------------------------------------------
 
-    def _ends(self, shard: int, cursor: Cursor, head: tuple, expect_until_us: int) -> None:
+    def _ends(
+        self,
+        shard: int,
+        cursor: Cursor,
+        head: tuple[ShippedHead | None, Quarantined | None],
+        expect_until_us: int,
+    ) -> None:
         """Judge whether the newest periods are there. The head was read before the manifests were
         listed: a shipper at work may have put more since, which a second look tells."""
         found, problem = head

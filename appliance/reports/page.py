@@ -6,7 +6,7 @@ Its only input is the tables of the report, as Arrow, and a few figures of the l
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from html import escape
@@ -63,7 +63,8 @@ class Report:
     made: datetime
 
     def rows(self, name: str, most: int = 1_000_000) -> list[Row]:
-        return self.tables[name].slice(0, most).to_pylist()
+        rows: list[Row] = self.tables[name].slice(0, most).to_pylist()
+        return rows
 
 
 def render(report: Report) -> str:
@@ -394,7 +395,11 @@ _WORDED = {"reason"}
 _MONO = {"keys", "file"}
 
 
-def _table(rows: Sequence[Row], titles: dict[str, str], forms: dict[str, Any] | None = None) -> str:
+def _table(
+    rows: Sequence[Row],
+    titles: dict[str, str],
+    forms: dict[str, Callable[[Any], str]] | None = None,
+) -> str:
     """Rows as HTML; empty without rows."""
     if not rows:
         return ""
@@ -427,7 +432,7 @@ def _table(rows: Sequence[Row], titles: dict[str, str], forms: dict[str, Any] | 
     return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
 
 
-def _text(value: Any, form: Any) -> str:
+def _text(value: Any, form: Callable[[Any], str] | None) -> str:
     if value is None:
         return "–"
     if form is not None:

@@ -145,7 +145,7 @@ class _Bounded:
         self._file, self._left = file, length
 
     def readinto(self, buffer: memoryview) -> int:
-        count = self._file.readinto(buffer[: self._left])  # type: ignore[attr-defined]
+        count: int = self._file.readinto(buffer[: self._left])  # type: ignore[attr-defined]
         self._left -= count
         return count
 

@@ -56,10 +56,10 @@ class PeriodsReader(DataSourceStreamReader):
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
 
-    def initialOffset(self) -> dict:
+    def initialOffset(self) -> dict[str, int]:
         return {}
 
-    def latestOffset(self, start: dict, limit: object) -> dict:
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
         found = dict(start)
         for shard in self._archive.shards():
             head, _ = self._archive.head(shard)
@@ -67,7 +67,7 @@ class PeriodsReader(DataSourceStreamReader):
                 found[str(shard)] = max(head.number, found.get(str(shard), -1))
         return found
 
-    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return [
             News(int(shard), start.get(shard, -1) + 1, last)
             for shard, last in end.items()

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar, cast
+from typing import Any, BinaryIO, NoReturn, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 from appliance.base.errors import FormatError, StorageError
 from appliance.formats import webhdfs
-from appliance.formats.webhdfs import Refusal
+from appliance.formats.webhdfs import Refusal, Status
 
 TRIES_MAX = 6
 WAIT_S_MIN, WAIT_S_MAX = 0.2, 5.0
@@ -28,6 +28,13 @@ _DATA = ("OPEN", "CREATE")  # for which one is sent on
 _CREATED = 201
 
 Result = TypeVar("Result")
+
+
+class _Required:
+    """Instead of an answer for a path that does not exist: that is an error."""
+
+
+_REQUIRED = _Required()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class Hdfs:
 
     def list(self, path: str) -> list[tuple[str, bool, int]]:
         """(name, is a folder, bytes) of each entry; empty when there is no such folder."""
-        found = self._asked("GET", path, "LISTSTATUS", webhdfs.parse_list, absent=[])
+        found: list[Status] = self._asked("GET", path, "LISTSTATUS", webhdfs.parse_list, absent=[])
         return [(status.name, status.is_folder, status.size) for status in found]
 
     def size(self, path: str) -> int | None:
@@ -113,22 +120,20 @@ class Hdfs:
         query = {"recursive": "true"}
         self._asked("DELETE", path, "DELETE", webhdfs.parse_done, query, absent=False)
 
-    _REQUIRED: ClassVar[Any] = object()
-
     def _asked(
         self,
         method: str,
         path: str,
         op: str,
-        parse: Callable[[bytes], Any],
+        parse: Callable[[bytes], Result],
         query: dict[str, str] | None = None,
-        absent: Any = _REQUIRED,
-    ) -> Any:
+        absent: Result | _Required = _REQUIRED,
+    ) -> Result:
         """What `parse` makes of the answer; `absent` for a path that does not exist."""
         try:
             return self._call(method, path, op, query or {}, lambda answer: parse(_whole(answer)))
         except FileNotFoundError as error:
-            if absent is self._REQUIRED:
+            if isinstance(absent, _Required):
                 self._fail(op, path, error)
             return absent
 

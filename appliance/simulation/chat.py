@@ -292,7 +292,7 @@ class Edge:
     def _arrive(self, talker: Talker, link: int, payloads: list[bytes]) -> None:
         talker.on_frames(link, payloads, self.chat.schedule.now_us)
 
-    def _perform(self, effect: tuple) -> None:
+    def _perform(self, effect: tuple[Any, ...]) -> None:
         if effect[0] == core.REQUEST:
             _, _, index, body, count = effect
             self._request(self.lanes[index], bytes(body[SESSION_BLOCK_SIZE:]), count)

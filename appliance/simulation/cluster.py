@@ -402,7 +402,7 @@ class Cluster:
                 self._perform_by_kind[effect[0]](machine, effect)
             assert not replica.effects
 
-    def _send(self, machine: Machine, effect: tuple) -> None:
+    def _send(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         _, members, header, body, route = effect
         body = body if type(body) is bytes else bytes(body)
         replica = machine.replica
@@ -414,7 +414,7 @@ class Cluster:
         for target in targets:
             self.network.send(machine.index, target, message)
 
-    def _send_client(self, machine: Machine, effect: tuple) -> None:
+    def _send_client(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         _, client, header, body = effect
         body = body if type(body) is bytes else bytes(body)
         self._trace(machine, kinds.SEND_CLIENT, header.op, 0, header)
@@ -425,28 +425,28 @@ class Cluster:
             message = Message(header, body, machine.replica.index)
             self.network.send(machine.index, self.options.member_count + edge, message)
 
-    def _write(self, machine: Machine, effect: tuple) -> None:
+    def _write(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         _, token, address, buffers = effect
         self._trace(machine, kinds.WRITE, token, address)
         machine.disk.write(token, address, buffers)
         self.on_write(machine.index, address)
 
-    def _read(self, machine: Machine, effect: tuple) -> None:
+    def _read(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         _, token, address, length = effect
         self._trace(machine, kinds.READ, token, address)
         machine.disk.read(token, address, length)
 
-    def _publish(self, machine: Machine, effect: tuple) -> None:
+    def _publish(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         self._trace(machine, kinds.PUBLISH, effect[1])
         self.judge.on_publish(machine, effect[1])
         machine.published = effect[1]
         self.on_publish(machine.index, effect[1])
 
-    def _mark(self, machine: Machine, effect: tuple) -> None:
+    def _mark(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         self.marks[effect[1]] = self.marks.get(effect[1], 0) + 1
         self._trace(machine, kinds.MARK, 0, 0, effect[1])
 
-    def _halt(self, machine: Machine, effect: tuple) -> None:
+    def _halt(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         _, code, reason = effect
         self._halted(machine, code, reason)
 

@@ -4,6 +4,7 @@ Everything is an integer and comes from the log, so all members choose alike wit
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from appliance.cores.directory.status import Status
 
@@ -50,9 +51,9 @@ class Choice:
     def _is_ahead(self, node: int, scores: dict[int, Score]) -> bool:
         return node in scores and scores[node] > scores[self.holder]
 
-    def row(self) -> list:
+    def row(self) -> list[Any]:
         return [self.holder, sorted(self.ahead.items())]
 
     @staticmethod
-    def of_row(row: list) -> "Choice":
+    def of_row(row: list[Any]) -> "Choice":
         return Choice(row[0], dict(row[1]))

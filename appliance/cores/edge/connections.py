@@ -52,7 +52,7 @@ class Connections:
         self._dirty: list[Session] = []
         self._new: deque[Session] = deque()  # have not said hello, oldest first
         self._expiries = Expiries()
-        self._closings: list[tuple] = []
+        self._closings: list[tuple[str, Session, InputError]] = []
         self._numbers = 0
 
     # --- coming
@@ -227,7 +227,7 @@ class Connections:
 
     # --- output
 
-    def take_closings(self) -> list[tuple]:
+    def take_closings(self) -> list[tuple[str, Session, InputError]]:
         """Connections to close, in order."""
         closings, self._closings = self._closings, []
         return closings

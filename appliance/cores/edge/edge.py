@@ -85,7 +85,7 @@ class Edge:
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
         self.lookup.shard_room = ShardRoom.read_by(revocations, joining)
         self.fanout = Fanout(self.logs, epoch)
-        self._effects: list[tuple] = []
+        self._effects: list[tuple[Any, ...]] = []
         self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read
         self._ids, self._tokens = MessageIds(prng), tokens
         self._clock = clock = Clock()
@@ -387,7 +387,7 @@ class Edge:
         """Whether there is more to do, now that output was taken."""
         return self._frames.is_unfinished
 
-    def take_effects(self) -> list[tuple]:
+    def take_effects(self) -> list[tuple[Any, ...]]:
         """What should happen outside, in order."""
         effects, self._effects = self._connections.take_closings() + self._effects, []
         return effects

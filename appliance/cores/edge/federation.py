@@ -46,7 +46,7 @@ class Federation:
             self._wanted[room_id.hex(), first, last] = None
         return True
 
-    def take_effects(self) -> list[tuple]:
+    def take_effects(self) -> list[tuple[str, dict[str, Any]]]:
         """What is to be said."""
         wanted, self._wanted = self._wanted, {}
         words = {"kind": "places_wanted", "edge": self._name}
@@ -59,7 +59,8 @@ class Federation:
         """Whether this is said of a shared room."""
         kind = said["kind"]
         if kind not in (PLACES, TYPING_AFAR):
-            return kind == "places_wanted"  # of another edge of this node: not for us
+            other: bool = kind == "places_wanted"
+            return other  # of another edge of this node: not for us
         room = self._catalogue.rooms.get(bytes.fromhex(said["room"]))
         if room is None:
             return True

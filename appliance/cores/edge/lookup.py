@@ -106,16 +106,17 @@ class Lookup:
         if room_id not in self._asked:
             self._to_ask[room_id] = None
 
-    def take_effects(self) -> list[tuple]:
+    def take_effects(self) -> list[tuple[str, int, list[bytes]]]:
         """Look-ups to send, one for each shard that is attached, and one for its own room."""
-        room, effects = self.shard_room, []
+        room = self.shard_room
+        effects: list[tuple[str, int, list[bytes]]] = []
         if room is not None and room.wants_row and not self._is_row_asked:
             if TOLD_IN in self._logs:
                 self._is_row_asked = True
                 effects.append((LOOK_UP, TOLD_IN, [SHARD_ROOM_ID]))
         return effects + self._take_asked()
 
-    def _take_asked(self) -> list[tuple]:
+    def _take_asked(self) -> list[tuple[str, int, list[bytes]]]:
         if not self._to_ask:
             return []
         by_shard: dict[int, list[bytes]] = {}

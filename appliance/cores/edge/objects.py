@@ -58,7 +58,7 @@ class Objects:
         self.people, self._newcomers = People(), Newcomers()
         self._clock, self._charges, self._access = clock, charges, access
         self._site, self.name = site, name
-        self._effects: list[tuple] = []
+        self._effects: list[tuple[Any, ...]] = []
         self._asked: dict[int, Asked | None] = {}  # by number; None: nobody waits for it
         self._number = 0
         self.rooms: dict[str, Followed] = {}
@@ -169,7 +169,7 @@ class Objects:
         if asked.session.state == "ready":
             asked.session.refuse(error, request=asked.request)
 
-    def take_effects(self) -> list[tuple]:
+    def take_effects(self) -> list[tuple[Any, ...]]:
         effects, self._effects = self._effects, []
         return effects
 

@@ -34,6 +34,8 @@ class MessageIds:
     """UUIDv7s: the milliseconds, then a counter that starts at a random place on every tick."""
 
     __slots__ = ("_prng", "_base", "_low")
+    _base: int
+    _low: int
 
     def __init__(self, prng: Any) -> None:
         self._prng = prng

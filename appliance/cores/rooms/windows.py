@@ -170,7 +170,8 @@ class Windows:
         low = _LOW.unpack_from(self._memory, start + _LOG_SEQS + 4 * (client_seq % WINDOW_LENGTH))[
             0
         ]
-        return max(0, newest_log_seq - (newest_log_seq - low & _LOW_MASK))
+        log_seq: int = newest_log_seq - (newest_log_seq - low & _LOW_MASK)
+        return max(0, log_seq)
 
     def advance(
         self,

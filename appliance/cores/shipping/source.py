@@ -94,7 +94,8 @@ class Source:
         checked by its CRC, which does not cover the room and the kind of a record anyway.
         """
         number, slot, count = self._span(first_log_seq, last_log_seq)
-        seen, found = self._ring.view(number, slot, count), None
+        seen = self._ring.view(number, slot, count)
+        found: np.ndarray | None = None
         if seen is not None:
             rows = np.frombuffer(seen, RECORD)
             order, found = rows["log_seq"].copy(), rows[pick(rows)]
@@ -102,7 +103,7 @@ class Source:
             rows = np.frombuffer(self._sealed(number, slot, count), RECORD)
             order, found = rows["log_seq"], rows[pick(rows)]
         else:
-            raw = memoryview(found.view(np.uint8))
+            raw = found.view(np.uint8).data
             if not all(sealed(raw, at) for at in range(0, len(raw), RECORD_SIZE)):
                 raise _wrong(first_log_seq, last_log_seq)
         _check_order(order, first_log_seq, last_log_seq)

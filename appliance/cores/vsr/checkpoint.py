@@ -8,7 +8,10 @@ so a crash at any point leaves one whole state. The other zone stops being what 
 first write of it begins (`claim_zone`).
 """
 
+from collections.abc import Mapping
+
 from appliance.base.checksum import sha256
+from appliance.base.table import Table
 from appliance.cores.vsr import commit, membership, replies, skipped, views, wal, wants, write_order
 from appliance.cores.vsr.member import Member, Status
 from appliance.formats import checkpoint as ck
@@ -88,7 +91,7 @@ def _begin(member: Member) -> None:
     member.state_machine.flush()
     commit.write_segments(member)
     state = member.state_machine.checkpoint()
-    tables, writes = _tables(member, state)
+    tables, writes = _tables(member, state.tables)
     manifest = ck.encode(
         ck.Manifest(
             cluster=member.cluster,
@@ -150,11 +153,14 @@ def freeze_everything(member: Member) -> None:
     member.freeze_everything = 2
 
 
-def _tables(member: Member, state) -> tuple[dict, list]:  # type: ignore[no-untyped-def]
+def _tables(
+    member: Member, frozen: Mapping[str, Table]
+) -> tuple[dict[str, ck.TableState], list[tuple[int, bytes]]]:
     """(table states of the manifest, chunks to write by their index in the zone)."""
     geometry = member.geometry
-    tables, writes = {}, []
-    for name, table in state.tables.items():
+    tables: dict[str, ck.TableState] = {}
+    writes: list[tuple[int, bytes]] = []
+    for name, table in frozen.items():
         rows, chunk_ids, changed = table.freeze(member.freeze_everything > 0)
         tables[name] = ck.TableState(rows, chunk_ids)
         writes += [(ck.table_chunk_index(geometry, name, i), data) for i, data in changed]

@@ -6,6 +6,8 @@ group knows it by digest; a request lost with its session (eviction) is the edge
 the rooms deduplicate.
 """
 
+from typing import Any
+
 from appliance.base.prng import Prng
 from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import command as cmd
@@ -51,7 +53,7 @@ class Client:
         self.configuration: Configuration | None = None  # once a replica has told it
         self.geometry = geometry
         self.prng = prng
-        self.effects: list[tuple] = []
+        self.effects: list[tuple[Any, ...]] = []
         self.view = 0
         self.epoch = 0
         self.session = 0

@@ -14,5 +14,7 @@ Members are named by their replica ids, here and where messages come in. Their p
 change with its configuration and are the core's alone.
 """
 
+Buffers = list[bytes | memoryview]  # of a write, one after the other
+
 SEND, SEND_CLIENT, WRITE, READ, PUBLISH, HALT, MARK = range(7)
 NAMES = ("send", "send_client", "write", "read", "publish", "halt", "mark")

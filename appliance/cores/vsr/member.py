@@ -166,7 +166,7 @@ class Member:
         self.replica_id = replica_id
         self.prng = prng
         self.state_machine = state_machine
-        self.effects: list[tuple] = []
+        self.effects: list[tuple[Any, ...]] = []
         self.status = Status.RECOVERING
         self.tick = 0
         self.monotonic_ns = 0
@@ -266,7 +266,7 @@ class Member:
         self.superblock_wanted = False
         # copies to be written again before any update, in order
         self.superblock_repairs: list[int] = []
-        self.completions: dict[int, tuple[Callable[..., None], tuple]] = {}
+        self.completions: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
         self.token_last = 0
         self.wal = WalWrites()
         # became clean since the last settle: to be acknowledged
@@ -576,7 +576,9 @@ class Member:
 
     # --- storage
 
-    def write(self, address: int, buffers: list, done: Callable[..., None], *args: Any) -> None:
+    def write(
+        self, address: int, buffers: fx.Buffers, done: Callable[..., None], *args: Any
+    ) -> None:
         """Write whole sectors; `done(member, *args)` once they are durable."""
         self.token_last += 1
         self.completions[self.token_last] = (done, args)

@@ -89,9 +89,7 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
     Two that agree, of the highest sequence. A confirmed update is always found: 2 + 3 > 4. Where no
     two agree, one copy may have rotted while a crash tore another: see `_unfinished`.
     """
-    found: list[tuple[sb.Superblock, int, bytes] | None] = [
-        sb.decode(raw) if raw is not None else None for raw in copies
-    ]
+    found = [sb.decode(raw) if raw is not None else None for raw in copies]
     if not any(found):
         _refuse_newer(copies)
         raise VolumeUnusable("SUPERBLOCK_MISSING", "not one superblock copy can be read")
@@ -179,7 +177,7 @@ def _grown(old: sb.Superblock, new: sb.Superblock) -> bool:
     )
 
 
-def _repairs(found: list, digest: bytes) -> list[int]:
+def _repairs(found: list[tuple[sb.Superblock, int, bytes] | None], digest: bytes) -> list[int]:
     """Copies to write again: first what exists nowhere, then what lies elsewhere, then misplaced
     duplicates. A copy that still tells of an older update goes after those that tell nothing.
     """
@@ -193,7 +191,7 @@ def _repairs(found: list, digest: bytes) -> list[int]:
     }
     broken = [i for i in range(SUPERBLOCK_COPIES) if i not in home]
     empty = [i for i in broken if found[i] is None]
-    empty += [i for i in broken if found[i] is not None and found[i][2] != digest]
+    empty += [i for i in broken if (item := found[i]) is not None and item[2] != digest]
     misplaced = [i for i in broken if i not in empty]
     return (
         [i for i in empty if i not in elsewhere] + [i for i in empty if i in elsewhere] + misplaced

@@ -13,6 +13,7 @@ from typing import Any
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.padding import is_zero
 from appliance.cores.vsr import wants
+from appliance.cores.vsr.effects import Buffers
 from appliance.cores.vsr.member import Member
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
@@ -21,7 +22,7 @@ from appliance.formats.geometry import HEADER_SIZE
 _PAD = bytes(SECTOR_SIZE)
 
 
-def padded(buffers: list) -> list:
+def padded(buffers: Buffers) -> Buffers:
     """`buffers` with zeros to the next sector."""
     size = sum(len(b) for b in buffers)
     rest = -size % SECTOR_SIZE
@@ -165,7 +166,11 @@ def read_prepare(member: Member, header: Header, done: Callable[..., None], *arg
 
 
 def _on_prepare_read(
-    member: Member, data: bytes | None, header: Header, done: Callable[..., None], args: tuple
+    member: Member,
+    data: bytes | None,
+    header: Header,
+    done: Callable[..., None],
+    args: tuple[Any, ...],
 ) -> None:
     done(member, parse_prepare(data, header), header, *args)
 

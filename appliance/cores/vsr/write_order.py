@@ -11,9 +11,8 @@ The rings need no such order: a slot of theirs is written again only when its wr
 from collections.abc import Callable
 from typing import Any
 
+from appliance.cores.vsr.effects import Buffers
 from appliance.cores.vsr.member import Member
-
-Buffers = list[bytes | memoryview]
 
 
 class Placed:

@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -388,7 +388,7 @@ class Client:
         holder.append(connection)
         self._connection, self._hello = connection, loop.create_future()
         self._send(Hello(token=self._token(), client_id=self.client_id, request="hello"))
-        waited: list[asyncio.Future] = [self._hello, connection.lost]
+        waited: list[asyncio.Future[Any]] = [self._hello, connection.lost]
         await asyncio.wait(waited, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not self._hello.done():
             self._connection = None
@@ -697,7 +697,9 @@ class Client:
                 post.done.exception()  # whoever waits gets it; nobody has to
         lane.space.set()
 
-    def _after(self, key: object, delay_ms: float, call: Callable, *arguments: object) -> None:
+    def _after(
+        self, key: object, delay_ms: float, call: Callable[..., None], *arguments: object
+    ) -> None:
         """Call once, after a delay, unless the connection is lost before."""
         old = self._timers.pop(key, None)
         if old is not None:

@@ -11,7 +11,7 @@ A listener counts the events of one room, all of the same size, and checks that 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
@@ -101,7 +101,7 @@ class _End:
         self._first = asyncio.get_running_loop().create_future()
         encode = encode_binary if self.binary else encode_json
         self.connection.send(encode(frame))
-        waited: list[asyncio.Future] = [self._first, self.connection.lost]
+        waited: list[asyncio.Future[Any]] = [self._first, self.connection.lost]
         await asyncio.wait(waited, timeout=DIAL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if not self._first.done():
             raise ConnectionLost(f"{self.connection.endpoint.url}: no answer to {type(frame)}")

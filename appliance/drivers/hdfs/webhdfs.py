@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from appliance.base.errors import FormatError, TargetError, TargetRefused, TargetUnavailable
@@ -37,6 +37,13 @@ FOLDER_MODE = "755"
 FOLDERS_KNOWN_MAX = 1024
 
 Result = TypeVar("Result")
+
+
+class _Required:
+    """Instead of an answer for a path that does not exist: that is an error."""
+
+
+_REQUIRED = _Required()
 
 
 class WebHdfs:
@@ -127,7 +134,7 @@ class WebHdfs:
             # the newer call of HDFS: it answers nothing, and refuses with an exception
             options = {"renameoptions": "OVERWRITE"}
             take = webhdfs.parse_done_or_silent
-            done = self._call("PUT", source, "RENAME", take, **options, **wanted)
+            done = self._call("PUT", source, "RENAME", take, options | wanted)
             if not done:
                 raise TargetRefused(
                     f"{self.describe()}: RENAME of {source} over {destination} was answered and "
@@ -135,10 +142,10 @@ class WebHdfs:
                     "HttpFS"
                 )
             return True
-        return self._call("PUT", source, "RENAME", webhdfs.parse_done, **wanted)
+        return self._call("PUT", source, "RENAME", webhdfs.parse_done, wanted)
 
     def make_folder(self, path: str) -> None:
-        if not self._call("PUT", path, "MKDIRS", webhdfs.parse_done, permission=FOLDER_MODE):
+        if not self._call("PUT", path, "MKDIRS", webhdfs.parse_done, {"permission": FOLDER_MODE}):
             raise TargetRefused(
                 f"{self.describe()}: MKDIRS of {path or '/'} was answered and not done: look at "
                 "what has that name or one above it, and at what this user may"
@@ -162,25 +169,24 @@ class WebHdfs:
 
     # --- one call
 
-    _REQUIRED: Any = object()
-
     def _call(
         self,
         method: str,
         path: str,
         op: str,
-        take: Callable[[bytes], Any],
-        missing: Any = _REQUIRED,
-        **query: str,
-    ) -> Any:
+        take: Callable[[bytes], Result],
+        query: dict[str, str] | None = None,
+        *,
+        missing: Result | _Required = _REQUIRED,
+    ) -> Result:
         """What `take` makes of what the name node answers; `missing` for a path that does not
         exist."""
 
-        def ask() -> Any:
-            with self._answer(method, self._asked(path, op=op, **query)) as answer:
+        def ask() -> Result:
+            with self._answer(method, self._asked(path, op=op, **(query or {}))) as answer:
                 if answer.status != 200:
                     refusal = _refusal(answer)
-                    if refusal.is_absence and missing is not self._REQUIRED:
+                    if refusal.is_absence and not isinstance(missing, _Required):
                         return missing
                     self._fail(refusal)
                 raw = answer.read(webhdfs.ANSWER_SIZE_MAX + 1)

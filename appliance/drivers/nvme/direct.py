@@ -98,7 +98,8 @@ def birth_ns(fd: int) -> int:
     if refused or not _WORD.unpack_from(answer)[0] & _STATX_BTIME:
         return 0
     seconds, nanoseconds = _STATX_BIRTH.unpack_from(answer, _STATX_BIRTH_AT)
-    return max(0, seconds * 1_000_000_000 + nanoseconds)
+    made_ns: int = seconds * 1_000_000_000 + nanoseconds
+    return max(0, made_ns)
 
 
 def flush_file(path: Path) -> None:

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 LOCAL_DEFAULT = Path("run")
 
 
-class MessageId(click.ParamType):
+class MessageId(click.ParamType[UUID]):
     """The id of a message, as `send` and `tail --json` print it."""
 
     name = "msg_id"

@@ -192,7 +192,7 @@ def _called_as_a_day(name: str) -> bool:
     return _DAY_LIKE.search(_slashed(name)) is not None
 
 
-def _load(export: _Export, member: str) -> tuple[list, bytes]:
+def _load(export: _Export, member: str) -> tuple[list[Any], bytes]:
     """The JSON of one member, which must be a list, and its bytes."""
     where = f"{export.name}:{member}"
     raw = export.unpack(member)
@@ -224,7 +224,7 @@ def _lines_of_items(raw: bytes) -> list[int]:
     return lines
 
 
-def _text_of(item: dict, field: str) -> str:
+def _text_of(item: dict[str, Any], field: str) -> str:
     value = item.get(field)
     return value if isinstance(value, str) else ""
 
@@ -287,7 +287,7 @@ def _rooms(export: _Export, people: dict[str, str], folders: set[str]) -> _Rooms
     return rooms
 
 
-def _listed(export: _Export, member: str) -> list[dict]:
+def _listed(export: _Export, member: str) -> list[dict[str, Any]]:
     """The conversations that a list names."""
     if member not in export.members:
         return []
@@ -295,7 +295,7 @@ def _listed(export: _Export, member: str) -> list[dict]:
     return [item for item in items if isinstance(item, dict) and _text_of(item, "id")]
 
 
-def _together(item: dict, people: dict[str, str]) -> str:
+def _together(item: dict[str, Any], people: dict[str, str]) -> str:
     """The people of a conversation that has no name of its own."""
     members = item.get("members")
     if not isinstance(members, list):
@@ -394,7 +394,7 @@ def _entry(item: Any, folder: str, rooms: _Rooms, people: dict[str, str]) -> Ent
     )
 
 
-def _author(item: dict, people: dict[str, str]) -> str:
+def _author(item: dict[str, Any], people: dict[str, str]) -> str:
     user = _text_of(item, "user") or _text_of(item, "bot_id")
     bot = item.get("bot_profile")
     shown = (

@@ -67,7 +67,7 @@ class _Line(NamedTuple):
         return "".join(words for words, _ in self.pieces)
 
 
-def words_beside(item: dict, text: str, plain: Plain) -> list[str]:
+def words_beside(item: dict[str, Any], text: str, plain: Plain) -> list[str]:
     """Lines of what blocks and attachments say and the text does not; `plain` reads marks."""
     reader = _Reader(plain, dict(_GROUP.findall(_string(item.get("text")))))
     lines: list[str] = []
@@ -97,7 +97,7 @@ class _Reader:
         self._plain = plain
         self._groups = groups  # id -> as the message's text calls it
 
-    def beside(self, item: dict, text: str) -> Iterator[_Line]:
+    def beside(self, item: dict[str, Any], text: str) -> Iterator[_Line]:
         yield from _once(self._untold(item.get("blocks"), 0, (text,)), text)
         for attachment in _dicts(item.get("attachments")):
             yield from self._attachment(attachment, text)
@@ -111,7 +111,7 @@ class _Reader:
             if not any(_says(text, lines) for text in told):
                 yield from lines
 
-    def _attachment(self, attachment: dict, text: str) -> Iterator[_Line]:
+    def _attachment(self, attachment: dict[str, Any], text: str) -> Iterator[_Line]:
         own = self._plain(_string(attachment.get("text")))
         others = {name: value for name, value in attachment.items() if name != "fallback"}
         lines = list(_once(self._lines(others, 0, (text, own)), text))
@@ -122,7 +122,7 @@ class _Reader:
         if _squeezed(fallback) not in said:
             yield _line(fallback)
 
-    def _lines(self, element: dict, depth: int, told: tuple[str, ...]) -> Iterator[_Line]:
+    def _lines(self, element: dict[str, Any], depth: int, told: tuple[str, ...]) -> Iterator[_Line]:
         if depth > _DEPTH_MAX:
             yield _line(_TOO_DEEP)
             return
@@ -135,7 +135,7 @@ class _Reader:
         for line in self._held(element, depth, told):
             yield line._replace(is_listed=True) if listed else line
 
-    def _held(self, element: dict, depth: int, told: tuple[str, ...]) -> Iterator[_Line]:
+    def _held(self, element: dict[str, Any], depth: int, told: tuple[str, ...]) -> Iterator[_Line]:
         """What the values of an element say, in order."""
         shown: set[str] = set()
         between = [name for name in element if name not in _FIRST and name not in _LAST]
@@ -175,7 +175,7 @@ class _Reader:
         elif isinstance(value, str):
             yield _line(self._plain(value))
 
-    def _inline(self, piece: dict, depth: int) -> str:
+    def _inline(self, piece: dict[str, Any], depth: int) -> str:
         """A piece of a line; marks are written as the text of a message has them."""
         kind, text = piece.get("type"), _string(piece.get("text"))
         if kind == "link":
@@ -211,7 +211,7 @@ def moment(seconds: Any) -> str:
         return ""
 
 
-def _is_for_programs(element: dict, name: str) -> bool:
+def _is_for_programs(element: dict[str, Any], name: str) -> bool:
     if name == "name":
         return "type" in element  # what a button sends, or an icon is called
     if name == "value":
@@ -246,7 +246,7 @@ def _addresses(text: str) -> set[str]:
     return {word for word in re.split(r"[\s()]+", text) if "://" in word}
 
 
-def _marks(piece: dict) -> str:
+def _marks(piece: dict[str, Any]) -> str:
     style = piece.get("style")
     if not isinstance(style, dict):
         return ""
@@ -296,7 +296,7 @@ def _line(words: str) -> _Line:
     return _Line(((words, ""),))
 
 
-def _dicts(value: Any) -> list[dict]:
+def _dicts(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

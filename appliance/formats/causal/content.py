@@ -91,9 +91,10 @@ def _outer(data: bytes) -> causal_pb2.SignedContent:
     if len(data) > FEDERATED_CONTENT_SIZE_MAX:
         raise CausalRefused("content_size", f"content of {len(data)} bytes")
     try:
-        return causal_pb2.SignedContent.FromString(data)
+        outer: causal_pb2.SignedContent = causal_pb2.SignedContent.FromString(data)
     except DecodeError as error:
         raise CausalRefused("content", str(error)) from error
+    return outer
 
 
 def _inner(data: bytes) -> RoomMessage:

@@ -120,7 +120,8 @@ def encode(frame: Frame) -> bytes:
     if isinstance(frame, Packet):
         return bytes([MESSAGE]) + frame.data
     kind, body = _body(frame)
-    return bytes([kind]) + body.SerializeToString(deterministic=True)
+    serialized: bytes = body.SerializeToString(deterministic=True)
+    return bytes([kind]) + serialized
 
 
 def on_stream(frame: Frame) -> bytes:

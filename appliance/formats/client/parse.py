@@ -28,12 +28,14 @@ def _union(frames: tuple[type[Frame], ...]) -> Any:
     return functools.reduce(operator.or_, frames)
 
 
-_JSON_CLIENT = msgspec.json.Decoder(_union(FRAMES_CLIENT + FRAMES_CLIENT_JSON))
-_JSON_EDGE = msgspec.json.Decoder(_union(FRAMES_EDGE))
+_JSON_CLIENT: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(
+    _union(FRAMES_CLIENT + FRAMES_CLIENT_JSON)
+)
+_JSON_EDGE: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(_union(FRAMES_EDGE))
 _JSON_LOOSE = msgspec.json.Decoder(_Loose)
 
 
-def _parse_json(decoder: msgspec.json.Decoder, data: bytes | str) -> Frame:
+def _parse_json(decoder: msgspec.json.Decoder[Frame], data: bytes | str) -> Frame:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
@@ -107,7 +109,7 @@ def _parse_binary(by_code: dict[int, type[Frame]], data: bytes) -> list[Frame]:
         raise FieldInvalid(str(error)) from None
 
 
-def _rows(layout: Layout, data: bytes, count: int, offset: int) -> tuple[list[dict], int]:
+def _rows(layout: Layout, data: bytes, count: int, offset: int) -> tuple[list[dict[str, Any]], int]:
     rows = []
     for _ in range(count):
         row: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from appliance.base.limits import SEGMENTS_READ_MAX, TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.shipping.source import Source
 from appliance.cores.vsr import log_sessions as logs
-from appliance.cores.vsr.client import new_client
+from appliance.cores.vsr.client import Client, new_client
 from appliance.cores.vsr.log_sessions import LogSessions
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.host.ticks import Ticks
@@ -63,7 +63,9 @@ class LogSession:
         self.source: Source | None = None  # while the replica serves us
         self._attached: tuple[memoryview, Attachment] | None = None  # ring, and what it holds
         self._on_status, self._on_records, self._appends = on_status, on_records, appends
-        self._new_client = lambda: new_client(node.site, shard, self.geometry, prng)
+        self._new_client: Callable[[], Client] = lambda: new_client(
+            node.site, shard, self.geometry, prng
+        )
         client = self._new_client()
         self.client_id = client.client_id
         replica = shard.members.index(node.settings.index)

@@ -162,7 +162,8 @@ def is_done(directory: Directory, wish: dict[str, Any]) -> bool:
         return directory.placement[1].get(wish["shard"]) == tuple(wish["nodes"])
     if do == "period":
         return directory.period[1] == int(wish["ms"])
-    return (wish["id"] in directory.departed[1]) == (do == "remove")
+    is_out = wish["id"] in directory.departed[1]
+    return is_out if do == "remove" else not is_out
 
 
 def _refusal(wish: dict[str, Any], directory: Directory) -> str:

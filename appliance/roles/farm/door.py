@@ -52,6 +52,9 @@ class Taker(Protocol):
     async def welcome(self, invited: Invited) -> bytes: ...
 
 
+Slot = list[Response | None]  # of one item: the answer to a request, once there is one
+
+
 @dataclass(eq=False)
 class Visitor:
     """One logged-in connection. `slots`: requests without an answer yet, and answers that wait;
@@ -65,18 +68,19 @@ class Visitor:
     of_member: bool = False
     said: bool = False  # a request came on it
     used: float = 0.0
-    slots: deque[list] = field(default_factory=deque)
+    slots: deque[Slot] = field(default_factory=deque)
     room: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def closed(self) -> bool:
         return self.writer.is_closing()
 
-    def answer(self, slot: list, response: Response) -> None:
+    def answer(self, slot: Slot, response: Response) -> None:
         """Answers leave in the order of requests."""
         slot[0] = response if self.told_why else replace(response, refusal=0)
-        while self.slots and self.slots[0][0] is not None:
-            self.writer.write(encode_response(self.slots.popleft()[0]))
+        while self.slots and (first := self.slots[0][0]) is not None:
+            self.slots.popleft()
+            self.writer.write(encode_response(first))
         if self.writer.transport.get_write_buffer_size() > _WRITE_BUFFER_MAX:
             self.writer.close()
         self.room.set()

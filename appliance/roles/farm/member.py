@@ -54,7 +54,7 @@ from appliance.formats.raft_legacy.frame import (
     Response,
 )
 from appliance.formats.raft_legacy.refusal import refusal_of_code
-from appliance.roles.farm.door import Visitor, now_ms
+from appliance.roles.farm.door import Slot, Visitor, now_ms
 from appliance.roles.farm.link import Keys, PeerLink
 from appliance.roles.farm.posting import act_of, refusal_of_post, with_append_times
 from appliance.roles.farm.settings import TLS, FarmSettings
@@ -120,7 +120,7 @@ class FarmMember:
             count=self._owe,
             woke=self.wake.set,
         )
-        self.tokens: dict[int, tuple[Visitor, list]] = {}
+        self.tokens: dict[int, tuple[Visitor, Slot]] = {}
         self.acts: dict[int, dict[str, Any]] = {}  # of administrators, by token, while we lead
         self.on_act: Callable[[dict[str, Any], str], None] = self._log_act
         self.token = 0
@@ -148,7 +148,7 @@ class FarmMember:
         self.wake.set()
 
     def on_request(self, visitor: Visitor, request: Request) -> None:
-        slot: list = [None]
+        slot: Slot = [None]
         visitor.slots.append(slot)
         self._put("request", (visitor, slot), request)
 
@@ -220,7 +220,7 @@ class FarmMember:
         else:
             self.node.on_disconnected(first.peer)
 
-    def _feed_request(self, visitor: Visitor, slot: list, request: Request) -> None:
+    def _feed_request(self, visitor: Visitor, slot: Slot, request: Request) -> None:
         if visitor.closed:
             return
         now = now_ms()

@@ -165,7 +165,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _user(row: dict) -> User:
+def _user(row: dict[str, Any]) -> User:
     name, role, server_id, secrets = row["name"], row["class"], row["id"], row["secrets"]
     if USER_NAME.fullmatch(name) is None or role not in TYPES:
         raise ValueError(f"user {name!r} of class {role!r}")
@@ -177,7 +177,7 @@ def _user(row: dict) -> User:
     return User(name, role, server_id, dict(secrets))
 
 
-def make_user(*, name: str, role: str, server_id: int, realm: str, password: str) -> dict:
+def make_user(*, name: str, role: str, server_id: int, realm: str, password: str) -> dict[str, Any]:
     """A row of a users file; passwords go no further than here."""
     secrets = {
         algorithm: secret_of(algorithm, username=name, realm=realm, password=password)
@@ -188,5 +188,5 @@ def make_user(*, name: str, role: str, server_id: int, realm: str, password: str
     return row
 
 
-def write_users(path: Path, rows: list[dict]) -> None:
+def write_users(path: Path, rows: list[dict[str, Any]]) -> None:
     write_durable(path, json.dumps(rows, indent=1) + "\n", mode=0o600)

@@ -9,6 +9,7 @@ import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from appliance.base.checksum import crc32c
 from appliance.base.errors import StorageError, StoreFull
@@ -138,14 +139,14 @@ class FarmStorage:
                 saved.entries.append(_entry(index, record, self.folder))
         return saved
 
-    def _load_snapshot(self, saved: Saved, row: dict, data: bytes) -> None:
+    def _load_snapshot(self, saved: Saved, row: dict[str, Any], data: bytes) -> None:
         if len(data) != row["size"] or crc32c(data) != row["crc32c"]:
             raise StorageError(f"{self.folder}: the farm's snapshot is damaged; {_AGAIN}")
         configuration = decode_configuration(bytes.fromhex(row["configuration"]))
         saved.snapshot = Snapshot(row["index"], row["term"], configuration, data)
         saved.before, saved.before_term = row["before"], row["before_term"]
 
-    def rows(self) -> Iterator[dict]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         """The log for people and for comparison: index, term, type, value, committed."""
         saved = self.load(HardState())
         for index, entry in enumerate(saved.entries, saved.before + 1):
@@ -177,7 +178,7 @@ def directory_of(farm: str, saved: Saved) -> Directory:
     return directory
 
 
-def _state_row(state: HardState) -> dict:
+def _state_row(state: HardState) -> dict[str, Any]:
     return {
         "term": state.term,
         "vote": state.vote,

@@ -91,14 +91,16 @@ def of_room(records: np.ndarray, room_id: bytes, position: int) -> np.ndarray:
         return records
     found = _behind(records, position)
     kinds = found["flags"] & rec.FLAGS_KIND_MASK
-    return found[(found["room_id"] == np.void(room_id)) & _SAID[kinds]]
+    wanted: np.ndarray = found[(found["room_id"] == np.void(room_id)) & _SAID[kinds]]
+    return wanted
 
 
 def policies_of(records: np.ndarray, position: int) -> np.ndarray:
     """Those of a piece behind `position` that say how rooms are shared."""
     found = _behind(records, position)
     kinds = found["flags"] & rec.FLAGS_KIND_MASK
-    return found[kinds == rec.KIND_ROOM_POLICY]
+    policies: np.ndarray = found[kinds == rec.KIND_ROOM_POLICY]
+    return policies
 
 
 def _behind(records: np.ndarray, position: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """A process of ours around the core: a disk, one beat at a time, a life between two crashes."""
 
 import json
+from typing import Any
 
 from appliance.base.json_text import parse_json
 from appliance.base.prng import Prng
@@ -76,8 +77,8 @@ class Host:
         self.speaking = False
         self.inbox: list[tuple[str, object, object]] = []
         self.links: dict[int, Connection | None] = {}  # None: dialling
-        self.waiting: dict[int, list[list]] = {}  # connection -> [token, answer] in order
-        self.tokens: dict[int, tuple[Connection, list]] = {}
+        self.waiting: dict[int, list[list[Any]]] = {}  # connection -> [token, answer] in order
+        self.tokens: dict[int, tuple[Connection, list[Any]]] = {}
         self.token = 0
         self.reading: dict[int, int] = {}  # token -> the newest yes when it was asked
         self.index, self.chain = 0, b""
@@ -176,7 +177,7 @@ class Host:
 
     def _request(self, connection: Connection, request: Request) -> None:
         self.token += 1
-        slot: list = [self.token, None]
+        slot: list[Any] = [self.token, None]
         self.waiting.setdefault(connection.number, []).append(slot)
         self.tokens[self.token] = (connection, slot)
         self.node.on_request(self.token, request)

@@ -30,10 +30,10 @@ class Listing:
         self._charges, self._access = charges, access
         # shard -> who asked, for what, from which row on; in order
         self._asked: dict[int, list[tuple[Session, ListRooms, int]]] = {}
-        self._effects: list[tuple] = []
+        self._effects: list[tuple[str, int, int, int]] = []
         self.handlers: dict[type, Handler] = {ListRooms: self._list}
 
-    def take_effects(self) -> list[tuple]:
+    def take_effects(self) -> list[tuple[str, int, int, int]]:
         """Lists to ask for, in order."""
         effects, self._effects = self._effects, []
         return effects
