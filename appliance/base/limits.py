@@ -142,7 +142,7 @@ HELD_MIN = 4 * KIB  # a connection that holds less is not looked at
 # bytes of one wake-up for one connection: beyond, subscriptions turn lagging
 SESSION_OUT_MAX = 512 * KIB
 # batches that collect behind the one in flight; then sends are answered busy
-LANE_BATCHES_MAX = 5
+LOG_SESSION_BATCHES_MAX = 5
 EDGE_ROOMS_MAX = 131_072  # rooms an edge remembers: all of a shard
 # sealed segments mapped by one edge: 23 MiB of address space each
 SEGMENTS_MAPPED_MAX = 256

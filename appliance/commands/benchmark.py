@@ -375,11 +375,11 @@ async def acknowledge(
     devices = chatter.start()
     senders = [
         Sender(
-            [Load(rooms[lane.room], chatter.body(lane).encode(), lane.depth) for lane in lanes],
+            [Load(rooms[flow.room], chatter.body(flow).encode(), flow.depth) for flow in flows],
             encoding == "binary",
             lambda: None,
         )
-        for lanes in devices.values()
+        for flows in devices.values()
     ]
     try:
         for index, sender in enumerate(senders):
@@ -408,7 +408,7 @@ async def acknowledge(
         "kind": "acknowledged",
         "encoding": encoding,
         "client_tls": access.endpoints[0].tls is not None,
-        "in_flight": sum(lane.depth for lane in chatter.lanes),
+        "in_flight": sum(flow.depth for flow in chatter.flows),
         "rooms": len(rooms),
         "devices": len(senders),
         "body_size": chatter.body_size,
@@ -466,11 +466,11 @@ async def _drain(senders: list[Sender]) -> None:
 def _acks(chatter: Chatter, senders: list[Sender], told: list[Told]) -> Iterable[Ack]:
     devices = chatter.start()
     for device, (sender, column) in enumerate(zip(senders, told, strict=True)):
-        lanes = [devices[device][position] for position in sender.order]
-        for lane, seq, op in zip(
-            column.lane.tolist(), column.client_seq.tolist(), column.op.tolist(), strict=True
+        flows = [devices[device][position] for position in sender.order]
+        for flow, seq, op in zip(
+            column.flow.tolist(), column.client_seq.tolist(), column.op.tolist(), strict=True
         ):
-            yield Ack(lanes[lane], seq, op)
+            yield Ack(flows[flow], seq, op)
 
 
 # --- fan-out --------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ def _words(text: str) -> Iterator[str]:
 # --- the objects of a running node ----------------------------------------------------------------
 
 
-def _door(node_folder: Path) -> Questions:
+def _questions(node_folder: Path) -> Questions:
     """The way to the node's objects; ConfigurationError where there is no node that can run."""
     try:
         site = load_site(node_folder / SITE_FILE)
@@ -269,8 +269,8 @@ def _silent(node_folder: Path, error: Exception) -> ConfigurationError:
 def _ask(node_folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The answer of the node's objects; ConfigurationError if they do not run or refuse."""
     try:
-        with _door(node_folder) as door:
-            found = _parsed(door.ask(LOCAL_OBJECTS, json.dumps(request).encode()))
+        with _questions(node_folder) as questions:
+            found = _parsed(questions.ask(LOCAL_OBJECTS, json.dumps(request).encode()))
     except (OSError, ValueError) as error:
         raise _silent(node_folder, error) from error
     if "error" in found:
@@ -329,10 +329,10 @@ def watch(node_folder: Path, room: str | None, count: int | None) -> int:
     """
     shown = 0
     try:
-        with _door(node_folder) as door:
-            door.ask(LOCAL_OBJECTS, b'{"do": "watch"}')
+        with _questions(node_folder) as questions:
+            questions.ask(LOCAL_OBJECTS, b'{"do": "watch"}')
             while count is None or shown < count:
-                told = _parsed(door.told(LOCAL_OBJECTS))
+                told = _parsed(questions.told(LOCAL_OBJECTS))
                 for row in told.get("changes", [told["live"]] if "live" in told else []):
                     if room is None or row.get("room", "").partition("@")[0] == room:
                         _say(row)

@@ -45,7 +45,7 @@ from appliance.formats.room_name import room_id_of, room_name_valid
 from appliance.roles.operator.guide import guide_of
 
 
-class _Door(NamedTuple):
+class _EntryPoint(NamedTuple):
     """How the site is reached."""
 
     access: Access
@@ -69,7 +69,7 @@ class _Shown(NamedTuple):
     tell: Tell | None
 
 
-Run = Callable[[_Door, UUID, int, int | None, _Shown], Awaitable[None]]
+Run = Callable[[_EntryPoint, UUID, int, int | None, _Shown], Awaitable[None]]
 
 LAST_DEFAULT, LAST_MAX = 10, 1_000_000
 UNTOLD = "…"  # stands for a site that no node has told
@@ -124,18 +124,18 @@ def command(
     shown = _Shown(_show_json if as_json else _show, tell)
     run = _follow if follow else _read
     guide = guide_of(access, farm_key, lambda why: click.echo(f"tail: {why}", err=True))
-    door = _Door(access, guide, transport_named(transport))
-    asyncio.run(_run(run, door, room, count, since, shown))
+    entry = _EntryPoint(access, guide, transport_named(transport))
+    asyncio.run(_run(run, entry, room, count, since, shown))
 
 
 async def _run(
-    run: Run, door: _Door, room: str, count: int, since: int | None, shown: _Shown
+    run: Run, entry: _EntryPoint, room: str, count: int, since: int | None, shown: _Shown
 ) -> None:
     room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
     try:
-        await run(door, room_id, count, since, shown)
+        await run(entry, room_id, count, since, shown)
     except Refused as error:
-        raise await named(door.access, room, error) from None
+        raise await named(entry.access, room, error) from None
 
 
 def _show(message: Message, place: PlacedMessage | None) -> None:
@@ -248,8 +248,10 @@ class _Following:
             click.echo(f"tail: no node tells topic, pins and reactions: {why}", err=True)
 
 
-async def _follow(door: _Door, room_id: UUID, last: int, since: int | None, shown: _Shown) -> None:
-    async with door.client() as client:
+async def _follow(
+    entry: _EntryPoint, room_id: UUID, last: int, since: int | None, shown: _Shown
+) -> None:
+    async with entry.client() as client:
         wish = {"last": last} if since is None else {"since_op": since}
         subscription = await _subscribed(client, room_id, shown, **wish)
         if subscription.status == "gap":
@@ -264,8 +266,10 @@ async def _follow(door: _Door, room_id: UUID, last: int, since: int | None, show
         await told
 
 
-async def _read(door: _Door, room_id: UUID, last: int, since: int | None, shown: _Shown) -> None:
-    async with door.client() as client:
+async def _read(
+    entry: _EntryPoint, room_id: UUID, last: int, since: int | None, shown: _Shown
+) -> None:
+    async with entry.client() as client:
         following = _Following(client, room_id, shown)
         # who follows is told where messages were said; what is said meanwhile is not shown
         subscription = await _subscribed(client, room_id, shown, last=0)

@@ -40,7 +40,7 @@ from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
 from appliance.simulation.sessions import Session, Sessions
 from appliance.simulation.storage import Disk
-from appliance.simulation.talker import Door, Talker
+from appliance.simulation.talker import EntryPoint, Talker
 from appliance.simulation.trace import EDGE, Trace
 
 LOCAL_US_MEAN = 200  # between processes of one machine
@@ -106,8 +106,8 @@ class Extents:
         return view if view.number == number else None
 
 
-class Lane:
-    """What a session of the shard is for: a lane of an edge's process."""
+class Load:
+    """What a session of the shard is for: a log session of an edge's process."""
 
     __slots__ = ("edge", "life", "index", "floor")
 
@@ -123,7 +123,7 @@ class Edge:
         self.number, self.machine, self.chat = number, machine, chat
         self.life = 0
         self.core: core.Edge | None = None
-        self.lanes: list[Session] = []
+        self.log_sessions: list[Session] = []
         self.talkers: dict[int, tuple[Talker, int]] = {}  # connection -> talker, its link
 
     # --- life
@@ -144,11 +144,11 @@ class Edge:
             tokens=Trust(),  # type: ignore[arg-type]
             admission=Admission(**rates),
             prng=chat.prng.fork(),
-            lanes_per_shard=chat.options.sessions_per_edge,
+            log_sessions_per_shard=chat.options.sessions_per_edge,
         )
         self.core.on_tick(*self._times())
-        self.lanes = [
-            chat.sessions.open(self.number, Lane(self, index))
+        self.log_sessions = [
+            chat.sessions.open(self.number, Load(self, index))
             for index in range(chat.options.sessions_per_edge)
         ]
         if self.machine.replica is not None:
@@ -158,9 +158,9 @@ class Edge:
         """The process is gone: its sessions, and every connection."""
         self.life += 1
         self.core = None
-        for session in self.lanes:
+        for session in self.log_sessions:
             self.chat.sessions.close(session)
-        self.lanes = []
+        self.log_sessions = []
         talkers, self.talkers = self.talkers, {}
         for talker, link in talkers.values():
             self.chat.to_client(talker, self._end, talker, link)
@@ -226,21 +226,21 @@ class Edge:
 
     # --- the shard
 
-    def on_reply(self, session: Session, lane: Lane, results: bytes, header: Header) -> None:
+    def on_reply(self, session: Session, load: Load, results: bytes, header: Header) -> None:
         assert self.core is not None
-        self.chat.judge.answers.on_reply(self.number, lane.floor, header.op)
-        self.core.on_reply(0, lane.index, results)
-        self.on_registered(session, lane)
+        self.chat.judge.answers.on_reply(self.number, load.floor, header.op)
+        self.core.on_reply(0, load.index, results)
+        self.on_registered(session, load)
 
-    def on_registered(self, session: Session, lane: Lane) -> None:
+    def on_registered(self, session: Session, load: Load) -> None:
         assert self.core is not None
         if session.core.ready:
-            self.core.on_ready(0, lane.index)
+            self.core.on_ready(0, load.index)
             self.beat()
 
-    def on_evicted(self, lane: Lane) -> None:
+    def on_evicted(self, load: Load) -> None:
         assert self.core is not None
-        self.core.on_evicted(0, lane.index)
+        self.core.on_evicted(0, load.index)
 
     # --- the beat
 
@@ -295,7 +295,7 @@ class Edge:
     def _perform(self, effect: tuple[Any, ...]) -> None:
         if effect[0] == core.REQUEST:
             _, _, index, body, count = effect
-            self._request(self.lanes[index], bytes(body[SESSION_BLOCK_SIZE:]), count)
+            self._request(self.log_sessions[index], bytes(body[SESSION_BLOCK_SIZE:]), count)
         elif effect[0] == core.LOOK_UP:
             self.chat.locally(self._look_up, self.machine.disk.life, self.life, effect[2])
         elif effect[0] == core.MEND:
@@ -449,7 +449,7 @@ class Chat:
         )
         self.schedule.at(talker.sending_us, callback, *arguments)
 
-    def edge_for(self, talker: Talker) -> Door | None:
+    def edge_for(self, talker: Talker) -> EntryPoint | None:
         """Some edge that runs."""
         running = [edge for edge in self.edges if edge.core is not None]
         return self.prng.choice(running) if running else None

@@ -34,7 +34,7 @@ PAGE_MAX = 50  # messages
 CREATE, SUBSCRIBE, PAGE = "create", "subscribe", "page"
 
 
-class Door(Protocol):
+class EntryPoint(Protocol):
     """What a talker sees of an edge."""
 
     def open(self, talker: "Talker") -> Session: ...
@@ -57,7 +57,7 @@ class Company(Protocol):
     pages: int
     refusals: dict[str, int]
 
-    def edge_for(self, talker: "Talker") -> Door | None: ...
+    def edge_for(self, talker: "Talker") -> EntryPoint | None: ...
     def think(self) -> int: ...
 
 
@@ -70,7 +70,7 @@ class Talker:
         self.device, self.name, self.room_name, self.binary = device, name, room_name, binary
         self.chat = chat
         assert device.author_id == author_id_of(name)
-        self.edge: Door | None = None
+        self.edge: EntryPoint | None = None
         self.session: Session | None = None
         self.link = 0  # of the connection; grows with each
         self.ready = self.created = self.subscribed = False

@@ -80,8 +80,8 @@ def edge_with_room(device_rate: int) -> tuple[Edge, memoryview]:
     append(ring, created, 1)
     edge.on_tick(0, NOW_US)
     edge.on_attached(0, ring, NoSegments(), 1)
-    for lane in range(4):
-        edge.on_ready(0, lane)
+    for log_session in range(4):
+        edge.on_ready(0, log_session)
     return edge, ring
 
 
@@ -151,15 +151,15 @@ def sends_and_acks(frames: int, device_rate: int) -> tuple[float, float]:
         edge.on_frame(session, raw, False)
         edge.beat()
         middle = time.process_time_ns()
-        ((_, _, lane, _, count),) = edge.take_effects()
+        ((_, _, log_session, _, count),) = edge.take_effects()
         assert count == FRAME_MESSAGES
         between = time.process_time_ns()
-        edge.on_reply(0, lane, result.tobytes())
+        edge.on_reply(0, log_session, result.tobytes())
         ((_, written),) = edge.take_output()
         answering += time.process_time_ns() - between
         sending += middle - start
         assert len(written) == 1
-        edge.on_ready(0, lane)
+        edge.on_ready(0, log_session)
     messages = frames * FRAME_MESSAGES * 1000
     return sending / messages, answering / messages
 

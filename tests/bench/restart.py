@@ -91,9 +91,9 @@ async def fill(site: LocalSite, records: int, in_flight: int, nodes: list[int], 
             for name in names:
                 await client.send((await client.create_room(name)).room_id, "begin")
     senders: list[Sender] = []
-    lanes = len(nodes) * ROOMS
-    devices = -(-in_flight // (lanes * WINDOW_LENGTH))  # of each node: a lane is so deep at most
-    depth = in_flight // (lanes * devices)
+    flows = len(nodes) * ROOMS
+    devices = -(-in_flight // (flows * WINDOW_LENGTH))  # of each node: a flow is so deep at most
+    depth = in_flight // (flows * devices)
     began, first = time.monotonic(), log_seq(site, nodes[0])
     status = site.status(nodes[0])
     first_op = status["op"] if status else 0

@@ -66,7 +66,7 @@ class Load:
         """Acknowledged messages a second with so many in flight that it is the site that waits."""
         stop = time.perf_counter() + seconds
 
-        async def lane(client: Client, room: UUID) -> int:
+        async def flow(client: Client, room: UUID) -> int:
             count = 0
             while time.perf_counter() < stop:
                 await client.send(room, BODY)
@@ -76,7 +76,7 @@ class Load:
         each = IN_FLIGHT // ROOMS
         began = time.perf_counter()
         counts = await asyncio.gather(
-            *(lane(c, room) for c in self.clients for room in self.rooms for _ in range(each))
+            *(flow(c, room) for c in self.clients for room in self.rooms for _ in range(each))
         )
         return sum(counts) / (time.perf_counter() - began)
 

@@ -36,8 +36,8 @@ def test_show_set_watch_and_verify_of_nodes_that_run(tmp_path: Path, free_ports:
 
         await site.until(site.agree)
         lines = asyncio.create_task(node(1, "watch", "--room", "lobby", "--count", "5"))
-        door = site.roles[1]._door
-        await site.until(lambda: door.is_watched)
+        listener = site.roles[1]._listener
+        await site.until(lambda: listener.is_watched)
         for what, value in (
             ("topic", "Today"),
             ("description", "all day"),

@@ -647,9 +647,9 @@ def test_a_verb_that_is_run_for_an_act_says_what_came_of_it(make_site: MakeSite)
 
 @contextlib.contextmanager
 def signed_in(role: ConsoleRole, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
-    role._door.open()
+    role._sign_in.open()
     secret = capsys.readouterr().out.rpartition(" ")[2].strip()
-    token = role._door.enter(secret, "127.0.0.1")
+    token = role._sign_in.enter(secret, "127.0.0.1")
     assert token is not None
     yield token
 

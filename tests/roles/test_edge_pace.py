@@ -15,7 +15,7 @@ from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE
 from appliance.formats.site import Shard, Site
-from appliance.roles.edge.lanes import Lanes
+from appliance.roles.edge.log_sessions import EdgeLogSessions
 from tests.clockwork import passing, run
 from tests.cores.edge.world import World, acks
 
@@ -25,13 +25,13 @@ PEOPLE = 3
 
 
 class Edge(World):
-    """An edge whose lane is a session of the log, over a replica that answers when it is told to;
+    """An edge with one log session, over a replica that answers when it is told to;
     a flush comes when it is asked for, and after whatever a client says."""
 
-    lanes: Lanes | None = None
+    log_sessions: EdgeLogSessions | None = None
 
     def __init__(self) -> None:
-        super().__init__(lanes=1)
+        super().__init__(log_sessions=1)
         self.people = [self.open(number=number) for number in range(PEOPLE)]
         self.place = self.room(self.people[0])
         self.said = [0] * PEOPLE
@@ -42,14 +42,14 @@ class Edge(World):
         """What was this world's own is the log's from now on."""
         self.edge.on_evicted(0, 0)
         shard = Shard(0, [0], [REPLICA], 1, 0, 16)
-        self.lanes = Lanes(
+        self.log_sessions = EdgeLogSessions(
             Site(bytes(16), [], [shard], "site", "chat"),
             edge=self.edge,
             prng=Prng(1),
             wake=self.flush,
             drops=Counter(),
         )
-        self.lanes.on_connected(0, REPLICA, self._take)
+        self.log_sessions.on_connected(0, REPLICA, self._take)
         await passing(0)
         del self.asked[:-1]  # it asks for a session as often as it learns of a replica
         self.answer()
@@ -59,15 +59,15 @@ class Edge(World):
             self.asked.append((header, bytes(body)))
 
     def _perform(self, effect: tuple[Any, ...]) -> None:
-        if effect[0] == REQUEST and self.lanes is not None:
-            self.lanes.request(*effect[1:])
+        if effect[0] == REQUEST and self.log_sessions is not None:
+            self.log_sessions.request(*effect[1:])
         else:
             super()._perform(effect)
 
     def flush(self) -> None:
         self.flushes += 1
-        assert self.lanes is not None
-        self.lanes.go_on()
+        assert self.log_sessions is not None
+        self.log_sessions.go_on()
         self.step()
 
     def speak(self, *numbers: int) -> None:
@@ -79,7 +79,7 @@ class Edge(World):
 
     def answer(self) -> int:
         """The request that was asked is answered, and a flush follows; the records that it had."""
-        assert self.lanes is not None
+        assert self.log_sessions is not None
         header, body = self.asked.pop(0)
         asking = ses.decode(body)
         assert asking is not None
@@ -90,7 +90,7 @@ class Edge(World):
         made = env.make(
             env.REPLY, cluster=bytes(16), shard=0, op=7, operation=header.operation, body=reply
         )
-        self.lanes.on_message(0, Message(made, reply, 0))
+        self.log_sessions.on_message(0, Message(made, reply, 0))
         self.flush()
         return count
 

@@ -195,11 +195,11 @@ def test_edge_shipper_and_console_of_an_old_node_follow_all_changes_of_members(
 
         # Where the replica of a node is away, those of others tell its edge by their answers.
         newest = Configuration(0, group.op, 2, tuple(described.site.shards[0].replica_ids))
-        await until(lambda: (0, newest) in edge._lanes.sessions.configurations())
+        await until(lambda: (0, newest) in edge._log_sessions.sessions.configurations())
         edge._watch.view = SiteView(described.site)  # as it is where nobody here has told of it
         edge._each_second()
         assert edge._watch.view.reported == {0: newest}
-        edge._lanes.sessions.configurations = lambda: iter(())  # type: ignore[method-assign]
+        edge._log_sessions.sessions.configurations = lambda: iter(())  # type: ignore[method-assign]
 
         await reconfigure(described, shard, NEW, 0)
         await until(lambda: role_of(site, 0) == ("normal", "standby"))

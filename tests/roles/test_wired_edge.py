@@ -228,9 +228,9 @@ def test_an_ack_leaves_with_the_reading_that_brought_the_reply_of_the_log(
         happened: list[str] = []
         on_reply, write = edge._edge.on_reply, edge._traffic.write
 
-        def replied(shard: int, lane: int, results: bytes | memoryview) -> None:
+        def replied(shard: int, log_session: int, results: bytes | memoryview) -> None:
             asyncio.get_running_loop().call_soon(happened.append, "the loop has turned")
-            on_reply(shard, lane, results)
+            on_reply(shard, log_session, results)
             happened.append("replied")
 
         def written(connection: Any, frames: list[bytes]) -> None:

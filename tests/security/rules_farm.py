@@ -3,7 +3,7 @@
 from tests.security.rules_edge import Rule
 
 POSTING = "appliance/roles/farm/posting.py"
-DOOR = "appliance/roles/farm/door.py"
+DOOR = "appliance/roles/farm/listener.py"
 DIRECTORY = "appliance/cores/directory/directory.py"
 CHANGES = "appliance/cores/raft/membership.py"
 NODE = "appliance/cores/raft/node.py"

@@ -5,8 +5,8 @@ from tests.security.rules_edge import Rule
 
 PORT = "appliance/drivers/network/operator_port.py"
 PORT_TESTS = "tests/drivers/network/test_operator_port.py::"
-DOOR = "appliance/drivers/host/operator_door.py"
-DOOR_TESTS = "tests/drivers/host/test_operator_door.py::"
+DOOR = "appliance/drivers/host/operator_sign_in.py"
+DOOR_TESTS = "tests/drivers/host/test_operator_sign_in.py::"
 OPERATORS = "tests/security/test_operators.py::"
 LINK_TESTS = "tests/drivers/network/test_link.py::"
 KEYS = "tests/security/test_keys.py::"

@@ -52,8 +52,8 @@ def test_the_console_keeps_its_secret_under_a_hash_that_is_dear_to_guess(
 ) -> None:
     role = ConsoleRole(node, logging.getLogger("test"), ROLES)
     assert "one-time secret" not in capsys.readouterr().out  # before it listens
-    role._door.open()
-    kept = argon2.extract_parameters(role._door._hash)
+    role._sign_in.open()
+    kept = argon2.extract_parameters(role._sign_in._hash)
     assert kept.type is argon2.Type.ID
     assert kept.memory_cost >= 19 * 1024 and kept.time_cost >= 2  # KiB; OWASP's least
     assert "one-time secret" in capsys.readouterr().out

@@ -16,20 +16,20 @@ def test_chatter_deals_all_in_flight_and_never_more_than_is_remembered(
     devices = min(devices, in_flight)
     in_flight = min(in_flight, rooms * devices * WINDOW_LENGTH)
     chatter = Chatter(rooms=rooms, devices=devices, in_flight=in_flight, body_size=10)
-    assert sum(lane.depth for lane in chatter.lanes) == in_flight
-    assert all(1 <= lane.depth <= WINDOW_LENGTH for lane in chatter.lanes)
-    assert len({(lane.device, lane.room) for lane in chatter.lanes}) == len(chatter.lanes)
+    assert sum(flow.depth for flow in chatter.flows) == in_flight
+    assert all(1 <= flow.depth <= WINDOW_LENGTH for flow in chatter.flows)
+    assert len({(flow.device, flow.room) for flow in chatter.flows}) == len(chatter.flows)
     assert len(chatter.start()) == devices and len(chatter.setup()) == rooms
 
 
 def test_chatter_bodies_have_the_size_asked_for() -> None:
     chatter = Chatter(rooms=2, devices=2, in_flight=4, body_size=256)
-    assert {len(chatter.body(lane)) for lane in chatter.lanes} == {256}
+    assert {len(chatter.body(flow)) for flow in chatter.flows} == {256}
 
 
 def test_chatter_accepts_right_answers_and_names_wrong_ones() -> None:
     chatter = Chatter(rooms=1, devices=2, in_flight=2, body_size=10)
-    one, two = chatter.lanes
+    one, two = chatter.flows
     good = [Ack(one, 1, 1), Ack(two, 1, 2), Ack(one, 2, 3)]
     assert chatter.check(good) == []
     assert "follows 1" in chatter.check([good[0], Ack(one, 3, 4)])[0]

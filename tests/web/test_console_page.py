@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
-from appliance.drivers.host.operator_door import FAILURES_MAX
+from appliance.drivers.host.operator_sign_in import FAILURES_MAX
 from appliance.drivers.network.ask import ask_status
 from tests import forked
 from tests.patience import HUNG_S

@@ -8,13 +8,13 @@ Theory of operation
         edge.take_effects()   requests to shards, room look-ups, closings: the driver does them
         edge.take_output()    sessions and the frames to write to them, joined per wake-up
 
-    A sent message becomes a record, packed straight into the batch that a lane is filling. A shard
-    has a few lanes; each is one session of the replicated log with at most one request in flight.
-    While it is, what arrives is collected; the reply lets the next batch go, once those who were
-    answered had the time to come back (`cores/vsr/pace`). An idle lane sends at once. The next lane
-    is used when the batch of the one before is full. A device stays in one lane while records of it
-    are there, so its order is kept, and a batch is kept until it is answered, so that a lost
-    session of the log loses nothing: the rooms recognise what they have seen.
+    A sent message becomes a record, packed straight into the batch that a log session is filling.
+    An edge has a few of them for each shard, each with at most one request in flight. While it is,
+    what arrives is collected; the reply lets the next batch go, once those who were answered had
+    the time to come back (`cores/vsr/pace`). An idle log session sends at once. The next one is
+    used when the batch of the one before is full. A device stays in one while records of it are
+    there, so its order is kept, and a batch is kept until it is answered, so that a lost session
+    loses nothing: the rooms recognise what they have seen.
 
     What is committed is read from the ring that the replica of this node shares, or from sealed
     segments. All live subscriptions of a room stand at the same place, the room's head: one
@@ -48,7 +48,7 @@ Rooms of this package, each importing only those above it
     catalogue     rooms: name, head, who follows
     session       one connection: state, encoding, output
     lookup        from a room's id to its name and place
-    publish       lanes and batches
+    publish       log sessions and batches
     answer        replies to acks and errors
     subscription  fan-out and catch-up
     history       pages of a room

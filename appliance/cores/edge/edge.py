@@ -1,6 +1,6 @@
 """The border of the edge: what happens goes in by `on_...`; `beat` says what should happen then.
 
-(REQUEST, shard, lane, body, count)        answered by on_reply; or on_evicted, then on_ready
+(REQUEST, shard, log session, body, count) answered by on_reply; or on_evicted, then on_ready
 (LOOK_UP, shard, [room ids])               answered by on_rooms
 (LIST, shard, first row, rows)             answered by on_list, in order
 (MEND, shard, [segments])                  its replica is to mend them
@@ -27,7 +27,7 @@ from appliance.cores.edge.log import Segments, ShardLog
 from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
 from appliance.cores.edge.object_requests import ObjectRequests
 from appliance.cores.edge.objects import ASK, SAY, Objects
-from appliance.cores.edge.publish import Lane, MessageIds
+from appliance.cores.edge.publish import LogSession, MessageIds
 from appliance.cores.edge.readers import Readers
 from appliance.cores.edge.replies import Replies
 from appliance.cores.edge.requests.access import Access
@@ -68,7 +68,7 @@ class Edge:
         tokens: Tokens,
         admission: Admission,
         prng: Any,
-        lanes_per_shard: int = limits.VSR_SESSIONS_PER_EDGE,
+        log_sessions_per_shard: int = limits.VSR_SESSIONS_PER_EDGE,
         site: int = 1,
         name: str = "edge",
         revocations: Revocations | None = None,
@@ -78,8 +78,8 @@ class Edge:
         self.geometry = geometry
         self.counters: dict[str, int] = {}  # name -> how often, for metrics
         self.logs: dict[int, ShardLog] = {}  # shards whose replica here is attached
-        self.lanes = {
-            shard: [Lane(geometry, shard, i) for i in range(lanes_per_shard)]
+        self.log_sessions = {
+            shard: [LogSession(geometry, shard, i) for i in range(log_sessions_per_shard)]
             for shard in range(shard_count)
         }
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
@@ -95,7 +95,7 @@ class Edge:
             charges=charges,
             lookup=self.lookup,
             logs=self.logs,
-            lanes=self.lanes,
+            log_sessions=self.log_sessions,
             ids=self._ids,
         )
         self.objects = Objects(
@@ -139,7 +139,7 @@ class Edge:
             access=access,
             tokens=self._tokens,
             stale=self.stale,
-            shard_count=len(self.lanes),
+            shard_count=len(self.log_sessions),
         )
         self._finding = Finding(charges=charges, readers=self.readers)
         requests = Requests(
@@ -247,20 +247,20 @@ class Edge:
         if directories.excluded:
             self._connections.send_away(directories)
 
-    # --- lanes: sessions of the replicated logs
+    # --- sessions of the replicated logs
 
-    def on_ready(self, shard: int, lane: int) -> None:
+    def on_ready(self, shard: int, log_session: int) -> None:
         """That session is registered and has no request in flight."""
-        self.lanes[shard][lane].on_ready()
+        self.log_sessions[shard][log_session].on_ready()
 
-    def on_evicted(self, shard: int, lane: int) -> None:
+    def on_evicted(self, shard: int, log_session: int) -> None:
         """That session is lost; what it had in flight goes out again after the next `on_ready`."""
         self._charges.count("lane_evicted")
-        self.lanes[shard][lane].on_evicted()
+        self.log_sessions[shard][log_session].on_evicted()
 
-    def on_reply(self, shard: int, lane: int, results: bytes | memoryview) -> None:
+    def on_reply(self, shard: int, log_session: int, results: bytes | memoryview) -> None:
         """The results of the request in flight, in the order of its records."""
-        self._replies.on_reply(shard, lane, results)
+        self._replies.on_reply(shard, log_session, results)
 
     # --- the replica of this node
 
@@ -374,12 +374,11 @@ class Edge:
         self._effects += self.lookup.take_effects()
         self._effects += self._listing.take_effects()
         self._effects += self.objects.take_effects() + self.federation.take_effects()
-        for lanes in self.lanes.values():
-            for lane in lanes:
-                batch = lane.take()
+        for shard, log_sessions in self.log_sessions.items():
+            for index, log_session in enumerate(log_sessions):
+                batch = log_session.take()
                 if batch is not None:
-                    effect = (REQUEST, lane.shard, lane.index, batch.body, batch.count)
-                    self._effects.append(effect)
+                    self._effects.append((REQUEST, shard, index, batch.body, batch.count))
         return more
 
     @property

@@ -1,11 +1,11 @@
-"""From messages to requests: messages are packed as records into the batch a lane is filling.
+"""From messages to requests: they are packed as records into the batch a log session is filling.
 
-    lane    ready? -- request --> in flight -- reply --> ready       one request at a time
-    queue   [full] [full] [filling]                    bounded; then senders are told `busy`
+    log session    ready? -- request --> in flight -- reply --> ready       one request at a time
+    its queue      [full] [full] [filling]             bounded; then senders are told `busy`
 
-One request is filled before another lane is used: the same messages cost fewer requests, each with
-its flushes and signatures. Whoever has records in a lane goes on in it, since lanes overtake each
-other; once these are answered, any lane will do.
+One request is filled before another log session is used: the same messages cost fewer requests,
+each with its flushes and signatures. Whoever has records in a log session goes on in it, since they
+overtake each other; once these are answered, any of them will do.
 
 A batch keeps its bytes until it is answered. If the session of the log is lost meanwhile, the same
 bytes are sent again under the next one: what was committed comes back as `duplicate`, answered like
@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any
 
 from appliance.base.checksum import crc32c
-from appliance.base.limits import BODY_SIZE_MAX, LANE_BATCHES_MAX
+from appliance.base.limits import BODY_SIZE_MAX, LOG_SESSION_BATCHES_MAX
 from appliance.cores.edge.message_id import check_message_id
 from appliance.formats.client.fields import NUMBER_MAX
 from appliance.formats.client.sending import SendItem
@@ -81,7 +81,7 @@ class Batch:
             self.runs.append([owner, self.count - count, count, device])
 
 
-class Lane:
+class LogSession:
     """One session of the replicated log: what it has in flight and what collects behind it."""
 
     def __init__(self, geometry: Geometry, shard: int, index: int) -> None:
@@ -113,13 +113,14 @@ class Lane:
 
     def vacancy(self) -> int:
         """Records that may be added before `busy` is the answer."""
-        return (LANE_BATCHES_MAX - len(self._queue) + 1) * self.records_max - self._queue[-1].count
+        batches = LOG_SESSION_BATCHES_MAX - len(self._queue) + 1
+        return batches * self.records_max - self._queue[-1].count
 
     def filling(self) -> Batch:
         """The batch with room for a record; only when there is a vacancy."""
         batch = self._queue[-1]
         if batch.count == self.records_max:
-            assert len(self._queue) < LANE_BATCHES_MAX
+            assert len(self._queue) < LOG_SESSION_BATCHES_MAX
             batch = self._free.pop() if self._free else Batch(self.records_max)
             self._queue.append(batch)
         return batch
@@ -178,19 +179,19 @@ class Lane:
             self.in_flight.sent = False
 
 
-def log_session_for(lanes: list[Lane], device: bytes) -> Lane:
+def log_session_for(log_sessions: list[LogSession], device: bytes) -> LogSession:
     """Where what `device` sends next collects: with what it has sent before, else in the first
-    lane whose next request has space."""
-    for lane in lanes:
-        if lane.holds(device):
-            return lane
+    log session whose next request has space."""
+    for log_session in log_sessions:
+        if log_session.holds(device):
+            return log_session
     spacious = None
-    for lane in lanes:
-        if lane.has_space:
-            if lane.has_session:
-                return lane
-            spacious = spacious or lane
-    return spacious or max(lanes, key=Lane.vacancy)
+    for log_session in log_sessions:
+        if log_session.has_space:
+            if log_session.has_session:
+                return log_session
+            spacious = spacious or log_session
+    return spacious or max(log_sessions, key=LogSession.vacancy)
 
 
 def check_item(item: SendItem, expected_kind: int, now_us: int) -> None:

@@ -32,14 +32,14 @@ class Replies:
     ) -> None:
         self._clock = clock
         self._charges, self._lookup = charges, access.lookup
-        self._logs, self._lanes = access.logs, access.lanes
+        self._logs, self._log_sessions = access.logs, access.log_sessions
         self._connections, self._frames, self.closing = connections, frames, closing
         # duplicates whose first record this node does not have yet: shard -> where, who, what
         self._late_acks: dict[int, list[tuple[int, Session, dict[str, Any]]]] = {}
 
-    def on_reply(self, shard: int, lane: int, results: bytes | memoryview) -> None:
+    def on_reply(self, shard: int, log_session: int, results: bytes | memoryview) -> None:
         """The results of the request in flight, in the order of its records."""
-        batch = self._lanes[shard][lane].on_reply()
+        batch = self._log_sessions[shard][log_session].on_reply()
         answers = Answers(batch, results)
         for owner, first, count, _ in batch.runs:
             if type(owner) is Probe:
@@ -55,7 +55,7 @@ class Replies:
             else:
                 self._on_sent(owner, shard, answers, first, count)
         self._charges.count("records_answered", batch.count)
-        self._lanes[shard][lane].recycle(batch)
+        self._log_sessions[shard][log_session].recycle(batch)
 
     def _on_sent(
         self, session: Session, shard: int, answers: Answers, first: int, count: int

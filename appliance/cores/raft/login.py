@@ -65,7 +65,7 @@ class Login:
 
 
 @dataclass(slots=True, frozen=True)
-class Verdict:
+class LoginResult:
     """What to send, after a delay; then the connection is closed, or belongs to `login`."""
 
     reply: bytes
@@ -116,26 +116,26 @@ class Doorway:
 
 
 class ServerLogin:
-    """One accepted connection until its verdict."""
+    """One accepted connection until its result."""
 
     def __init__(self, doorway: Doorway, address: str, draw: Callable[[int], bytes]) -> None:
         """`draw`: so many random bytes, for nonces."""
         self._doorway, self._address, self._draw = doorway, address, draw
         self._head = HeadBuffer()
 
-    def on_bytes(self, data: bytes, now_ms: int) -> Verdict | None:
-        """None: more is needed. The verdict is counted and final."""
+    def on_bytes(self, data: bytes, now_ms: int) -> LoginResult | None:
+        """None: more is needed. The result is counted and final."""
         try:
             head = self._head.feed(data)
-            verdict = None if head is None else self._judge(parse_request(head), now_ms)
+            result = None if head is None else self._judge(parse_request(head), now_ms)
         except (HeadMalformed, DigestMalformed) as error:
             reason = error.reason if isinstance(error, HeadMalformed) else "digest_malformed"
-            verdict = Verdict(_refusal(400), reason)
-        if verdict is not None:
-            self._doorway.counts[verdict.reason] += 1
-        return verdict
+            result = LoginResult(_refusal(400), reason)
+        if result is not None:
+            self._doorway.counts[result.reason] += 1
+        return result
 
-    def _judge(self, request: RequestHead, now_ms: int) -> Verdict:
+    def _judge(self, request: RequestHead, now_ms: int) -> LoginResult:
         target = without_origin(request.target)
         gate = self._doorway.gates.get(target)
         if gate is None and target.endswith("/join"):
@@ -145,10 +145,10 @@ class ServerLogin:
             gate = None
         if gate is None or request.method != METHOD:
             other = gate is None and self._is_of_another_version(target)
-            return Verdict(_refusal(404), "version_unknown" if other else "path_unknown")
+            return LoginResult(_refusal(404), "version_unknown" if other else "path_unknown")
         value = request.fields.one("authorization")
         if value is None:
-            return Verdict(self._challenge(gate, now_ms, stale=False), "challenged")
+            return LoginResult(self._challenge(gate, now_ms, stale=False), "challenged")
         authorization = decode_authorization(value)
         if isinstance(authorization, str):
             return self._refused(gate, authorization, now_ms)
@@ -166,16 +166,16 @@ class ServerLogin:
             is_number and path_of(farm) in self._doorway.gates and target == path_of(farm, version)
         )
 
-    def _invitation(self, gate: Gate, request: RequestHead, now_ms: int) -> Verdict:
+    def _invitation(self, gate: Gate, request: RequestHead, now_ms: int) -> LoginResult:
         judged = judge_join(gate.farm, gate.invitations, request, now_ms)
         if isinstance(judged, Invited):
-            return Verdict(_refusal(404), "invited", invited=judged)
+            return LoginResult(_refusal(404), "invited", invited=judged)
         delay_ms = self._doorway.failure_delay_ms(self._address, now_ms)
-        return Verdict(_refusal(404), judged, delay_ms)
+        return LoginResult(_refusal(404), judged, delay_ms)
 
     def _proof(
         self, gate: Gate, request: RequestHead, target: str, given: Authorization, now_ms: int
-    ) -> Verdict:
+    ) -> LoginResult:
         if given.algorithm not in gate.algorithms:
             return self._refused(gate, "algorithm_refused", now_ms)
         user = gate.users.get(given.username)
@@ -199,14 +199,14 @@ class ServerLogin:
             return self._refused(gate, "password_wrong", now_ms)
         upgrade = "upgrade" in request.fields.words("connection")
         if not upgrade or "websocket" not in request.fields.words("upgrade"):
-            return Verdict(_refusal(400), "upgrade_missing")
+            return LoginResult(_refusal(400), "upgrade_missing")
         if not gate.nonces.accept(given.nonce, int(given.nc, 16), now_ms):
-            return Verdict(self._challenge(gate, now_ms, stale=True), "stale")
+            return LoginResult(self._challenge(gate, now_ms, stale=True), "stale")
         return self._welcome(gate, request, user, secret, given)
 
     def _welcome(
         self, gate: Gate, request: RequestHead, user: User, secret: str, given: Authorization
-    ) -> Verdict:
+    ) -> LoginResult:
         fields = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
         key = request.fields.one("sec-websocket-key")
         if key is not None:
@@ -234,11 +234,11 @@ class ServerLogin:
             fields += encode_hint(gate.hint)
         login = Login(gate.farm, user, frozenset(features), self._head.rest)
         reply = encode_head("HTTP/1.1 101 Switching Protocols", fields)
-        return Verdict(reply, "logged_in", login=login)
+        return LoginResult(reply, "logged_in", login=login)
 
-    def _refused(self, gate: Gate, reason: str, now_ms: int) -> Verdict:
+    def _refused(self, gate: Gate, reason: str, now_ms: int) -> LoginResult:
         delay_ms = self._doorway.failure_delay_ms(self._address, now_ms)
-        return Verdict(self._challenge(gate, now_ms, stale=False), reason, delay_ms)
+        return LoginResult(self._challenge(gate, now_ms, stale=False), reason, delay_ms)
 
     def _challenge(self, gate: Gate, now_ms: int, *, stale: bool) -> bytes:
         nonce = gate.nonces.make(now_ms, self._draw(ENTROPY_SIZE))

@@ -1,20 +1,20 @@
-"""When a lane's next request leaves: soon after a reply, but with those who were just answered.
+"""When a log session asks next: soon after a reply, but with those who were just answered.
 
     reply to A ──▶ A's senders send again ──▶ one request of A + B        instead of A, B, A, B ...
                    B collected meanwhile
 
 Senders that wait for their acknowledgement before they send again come back right after a reply.
 A request that left at the reply would miss them, and they would make a second small one: the same
-messages cost twice the requests, each with its flushes and signatures. So a lane waits until as
-many records have collected as could come back, and never longer than a fraction of what its last
-request took: with one message in flight it never waits, and an idle lane sends at once.
+messages cost twice the requests, each with its flushes and signatures. So a log session waits until
+as many records have collected as could come back, and never longer than a fraction of what its last
+request took: with one message in flight it never waits, and an idle one sends at once.
 """
 
 WAIT_FRACTION = 4  # a quarter of the last request's time, at most
 
 
 class Pace:
-    """Of one lane. `waiting` is always the number of records that have collected in it."""
+    """Of one log session. `waiting` is always the number of records that have collected in it."""
 
     __slots__ = ("_records_max", "_asked_ns", "_asked", "_wanted", "until_ns")
 

@@ -90,7 +90,7 @@ class _Post(NamedTuple):
     done: "asyncio.Future[MessageAck]"
 
 
-class _Lane:
+class _Flow:
     """The messages of this device to one room."""
 
     def __init__(self, room_id: UUID, first: int) -> None:
@@ -139,7 +139,7 @@ class Client:
         )
         self._connection: Carrier | None = None
         self._hello: asyncio.Future[Welcome] | None = None
-        self._lanes: dict[UUID, _Lane] = {}
+        self._flows: dict[UUID, _Flow] = {}
         self._requests: dict[str, tuple[Frame, asyncio.Future[Frame]]] = {}
         self._subscriptions: dict[UUID, Subscription] = {}
         self._labels = itertools.count(1)
@@ -265,8 +265,8 @@ class Client:
 
     def start_at(self, room_id: UUID, client_seq: int) -> None:
         """Number this device's messages to a room from `client_seq`; before the first `post`."""
-        assert room_id not in self._lanes
-        self._lanes[room_id] = _Lane(room_id, client_seq)
+        assert room_id not in self._flows
+        self._flows[room_id] = _Flow(room_id, client_seq)
 
     async def post(
         self,
@@ -282,18 +282,18 @@ class Client:
         The future fails with Refused; then all later messages of the room fail too, since the
         number of the refused one stays unused.
         """
-        lane = self._lanes.get(room_id)
-        if lane is None:
-            lane = self._lanes[room_id] = _Lane(room_id, 1)
-        while lane.outbox.full and self._stopped(lane) is None:
-            lane.space.clear()
-            await lane.space.wait()
-        stopped = self._stopped(lane)
+        flow = self._flows.get(room_id)
+        if flow is None:
+            flow = self._flows[room_id] = _Flow(room_id, 1)
+        while flow.outbox.full and self._stopped(flow) is None:
+            flow.space.clear()
+            await flow.space.wait()
+        stopped = self._stopped(flow)
         if stopped is not None:
             raise stopped
         self._note_due()
         done: asyncio.Future[MessageAck] = asyncio.get_running_loop().create_future()
-        lane.outbox.add(_Post(body, parent_id, msg_id or new_message_id(), kind, done))
+        flow.outbox.add(_Post(body, parent_id, msg_id or new_message_id(), kind, done))
         self._flush_soon()
         return done
 
@@ -305,16 +305,16 @@ class Client:
 
     def next_seq(self, room_id: UUID) -> int:
         """The client_seq that the next message to this room gets."""
-        lane = self._lanes.get(room_id)
-        return lane.outbox.next if lane else 1
+        flow = self._flows.get(room_id)
+        return flow.outbox.next if flow else 1
 
     @property
     def node(self) -> int | None:
         """Index of the node that answers now; None while there is none."""
         return self.welcome.node if self._connection and self.welcome else None
 
-    def _stopped(self, lane: _Lane) -> BaseException | None:
-        return lane.broken or self._failure
+    def _stopped(self, flow: _Flow) -> BaseException | None:
+        return flow.broken or self._failure
 
     def _note_due(self) -> None:
         if not self._answers_due():
@@ -440,16 +440,16 @@ class Client:
                 self._ask_directory()
 
     def _answers_due(self) -> bool:
-        return bool(self._requests) or any(len(lane.outbox) for lane in self._lanes.values())
+        return bool(self._requests) or any(len(flow.outbox) for flow in self._flows.values())
 
     def _on_lost(self) -> None:
         self._connection = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        for lane in self._lanes.values():
-            lane.outbox.on_lost()
-            lane.not_before = 0.0
+        for flow in self._flows.values():
+            flow.outbox.on_lost()
+            flow.not_before = 0.0
 
     def _fail(self, error: BaseException) -> None:
         """Nothing will be answered any more."""
@@ -461,8 +461,8 @@ class Client:
         for _, done in self._requests.values():
             if not done.done():
                 done.set_exception(error)
-        for lane in self._lanes.values():
-            self._break(lane, error)
+        for flow in self._flows.values():
+            self._break(flow, error)
         for subscription in self._subscriptions.values():
             subscription.end(error)
 
@@ -488,13 +488,13 @@ class Client:
             return
         now = asyncio.get_running_loop().time()
         batch: list[SendMessage] = []
-        for lane in self._lanes.values():
-            if lane.not_before > now:
+        for flow in self._flows.values():
+            if flow.not_before > now:
                 continue
-            for client_seq, post in lane.outbox.take(FRAME_ITEMS_MAX):
+            for client_seq, post in flow.outbox.take(FRAME_ITEMS_MAX):
                 batch.append(
                     SendMessage(
-                        room_id=lane.room_id,
+                        room_id=flow.room_id,
                         client_seq=client_seq,
                         parent_id=post.parent_id,
                         msg_id=post.msg_id,
@@ -607,17 +607,17 @@ class Client:
             self._connection.resume()
 
     def _on_ack(self, ack: MessageAck) -> None:
-        lane = self._lanes.get(ack.room_id)
-        if lane is None:
+        flow = self._flows.get(ack.room_id)
+        if flow is None:
             return
-        post = lane.outbox.on_answer(ack.client_seq)
+        post = flow.outbox.on_answer(ack.client_seq)
         if post is not None and not post.done.done():
             post.done.set_result(ack)
-        self._after_answer(lane)
+        self._after_answer(flow)
 
-    def _after_answer(self, lane: _Lane) -> None:
+    def _after_answer(self, flow: _Flow) -> None:
         self._progress = asyncio.get_running_loop().time()
-        lane.space.set()
+        flow.space.set()
         self._flush_soon()
 
     def _on_error(self, error: ErrorFrame) -> None:
@@ -661,41 +661,41 @@ class Client:
 
     def _on_send_error(self, error: ErrorFrame) -> None:
         assert error.room_id is not None and error.client_seq is not None
-        lane = self._lanes.get(error.room_id)
-        if lane is None:
+        flow = self._flows.get(error.room_id)
+        if flow is None:
             return
         if error.error == DuplicateExpired.code:
-            post = lane.outbox.on_answer(error.client_seq)
+            post = flow.outbox.on_answer(error.client_seq)
             if post is not None and not post.done.done():
                 post.done.set_exception(Refused(error))
-            self._after_answer(lane)
-        elif error.temporary or self._gap_passes(lane, error):
-            if error.expected is not None and error.expected < lane.outbox.first:
-                lane.outbox.on_forgotten(error.expected)
+            self._after_answer(flow)
+        elif error.temporary or self._gap_passes(flow, error):
+            if error.expected is not None and error.expected < flow.outbox.first:
+                flow.outbox.on_forgotten(error.expected)
             else:
-                lane.outbox.on_passing_error()
+                flow.outbox.on_passing_error()
             delay_ms = error.retry_after or (RETRY_DEFAULT_MS if error.temporary else 0)
             loop = asyncio.get_running_loop()
             now = loop.time()
-            lane.not_before = max(lane.not_before, now + delay_ms / 1000)
-            self._after(lane, 1000 * (lane.not_before - now), self._flush_soon)
+            flow.not_before = max(flow.not_before, now + delay_ms / 1000)
+            self._after(flow, 1000 * (flow.not_before - now), self._flush_soon)
         else:
-            self._break(lane, Refused(error))
+            self._break(flow, Refused(error))
 
-    def _gap_passes(self, lane: _Lane, error: ErrorFrame) -> bool:
+    def _gap_passes(self, flow: _Flow, error: ErrorFrame) -> bool:
         """Whether a sequence_gap only says that an earlier message was not taken, or was, or that
         the site has forgotten the numbers of this device."""
         if error.error != SequenceGap.code or not error.expected:
             return False
-        return error.expected <= lane.outbox.next
+        return error.expected <= flow.outbox.next
 
-    def _break(self, lane: _Lane, error: BaseException) -> None:
-        lane.broken = error
-        for post in lane.outbox.drop_all():
+    def _break(self, flow: _Flow, error: BaseException) -> None:
+        flow.broken = error
+        for post in flow.outbox.drop_all():
             if not post.done.done():
                 post.done.set_exception(error)
                 post.done.exception()  # whoever waits gets it; nobody has to
-        lane.space.set()
+        flow.space.set()
 
     def _after(
         self, key: object, delay_ms: float, call: Callable[..., None], *arguments: object

@@ -1,6 +1,6 @@
 """The load generator's ends of a connection: as little work for a message as can be.
 
-A sender keeps each of its lanes (a room, a body, a depth) full: whatever frame of acknowledgements
+A sender keeps each of its flows (a room, a body, a depth) full: whatever frame of acknowledgements
 comes in is answered by one frame with as many new messages to the same rooms. In binary both are
 numpy columns; a message costs about a microsecond, which matters because the generator shares the
 machine with what it measures. Numbers and ops are kept and judged when the run is over.
@@ -48,7 +48,7 @@ _FRAME_SIZE = 256 * KIB  # of a frame of messages: smaller than allowed, so that
 
 
 class Load(NamedTuple):
-    """One lane of a sender."""
+    """One flow of a sender."""
 
     room_id: bytes
     body: bytes
@@ -58,7 +58,7 @@ class Load(NamedTuple):
 class Told(NamedTuple):
     """What a sender was told: columns over all acknowledgements, in the order they came."""
 
-    lane: np.ndarray
+    flow: np.ndarray
     client_seq: np.ndarray
     op: np.ndarray
     at_ns: np.ndarray
@@ -138,14 +138,14 @@ class _End:
 
 
 class Sender(_End):
-    """Keeps its lanes full until it is told to stop."""
+    """Keeps its flows full until it is told to stop."""
 
     def __init__(self, loads: list[Load], binary: bool, on_progress: Callable[[], None]) -> None:
         super().__init__(binary, self._on_acks if binary else self._on_ack)
         assert loads and all(load.depth <= WINDOW_LENGTH for load in loads)
         order = sorted(range(len(loads)), key=lambda i: room_low(loads[i].room_id))
         self.loads = [loads[i] for i in order]
-        self.order = order  # position in the given list of each lane
+        self.order = order  # position in the given list of each flow
         self.acked = 0
         self.sent = 0
         self.running = False
@@ -160,12 +160,12 @@ class Sender(_End):
     # --- running
 
     def start(self) -> None:
-        """Fill all lanes."""
+        """Fill all flows."""
         self.running = True
-        lanes = np.repeat(np.arange(len(self.loads)), self._depths.astype(int))
+        flows = np.repeat(np.arange(len(self.loads)), self._depths.astype(int))
         seqs = np.concatenate([np.arange(1, load.depth + 1) for load in self.loads])
         order = np.argsort(seqs, kind="stable")
-        self._send(lanes[order], seqs[order].astype(np.uint64), time.perf_counter_ns())
+        self._send(flows[order], seqs[order].astype(np.uint64), time.perf_counter_ns())
 
     def stop(self) -> None:
         """Send no more; what is in flight is still answered."""
@@ -182,10 +182,10 @@ class Sender(_End):
             empty = np.zeros(0, dtype=np.int64)
             return Told(empty, empty, empty, empty, empty)
         at = np.repeat([row[0] for row in self._told], [len(row[1]) for row in self._told])
-        lane, seq, op, latency = (
+        flow, seq, op, latency = (
             np.concatenate(column) for column in list(zip(*self._told, strict=True))[1:]
         )
-        return Told(lane, seq, op, at, latency)
+        return Told(flow, seq, op, at, latency)
 
     def _on_acks(self, data: bytes) -> None:
         """A binary frame of acknowledgements."""
@@ -193,8 +193,8 @@ class Sender(_End):
             self.fail(data)
             return
         items = np.frombuffer(data, dtype=_ACK, offset=_HEAD)
-        lanes = np.searchsorted(self._keys, items["room"])
-        self._note(lanes, items["client_seq"], items["op"])
+        flows = np.searchsorted(self._keys, items["room"])
+        self._note(flows, items["client_seq"], items["op"])
 
     def _on_ack(self, data: bytes) -> None:
         """One acknowledgement as JSON."""
@@ -202,32 +202,32 @@ class Sender(_End):
         if ack.type != "message_ack":
             self.fail(data)
             return
-        lanes = np.array([self._lane_of[ack.room_id]])
-        self._note(lanes, np.array([ack.client_seq], dtype=np.uint64), np.array([ack.op]))
+        flows = np.array([self._flow_of[ack.room_id]])
+        self._note(flows, np.array([ack.client_seq], dtype=np.uint64), np.array([ack.op]))
 
-    def _note(self, lanes: np.ndarray, seqs: np.ndarray, ops: np.ndarray) -> None:
+    def _note(self, flows: np.ndarray, seqs: np.ndarray, ops: np.ndarray) -> None:
         now = time.perf_counter_ns()
-        latency = now - self._sent_at[lanes, seqs & _MASK]
-        self._told.append((now, lanes, seqs, ops, latency))
-        self.acked += len(lanes)
+        latency = now - self._sent_at[flows, seqs & _MASK]
+        self._told.append((now, flows, seqs, ops, latency))
+        self.acked += len(flows)
         if self.running:
-            self._send(lanes, seqs + self._depths[lanes], now)
+            self._send(flows, seqs + self._depths[flows], now)
         self._on_progress()
 
-    def _send(self, lanes: np.ndarray, seqs: np.ndarray, now: int) -> None:
+    def _send(self, flows: np.ndarray, seqs: np.ndarray, now: int) -> None:
         assert self.connection is not None
-        self._sent_at[lanes, seqs & _MASK] = now
-        self.sent += len(lanes)
+        self._sent_at[flows, seqs & _MASK] = now
+        self.sent += len(flows)
         if self.binary:
-            items = self._templates[lanes]
+            items = self._templates[flows]
             items["client_seq"] = seqs
             for start in range(0, len(items), self._items_max):
                 part = items[start : start + self._items_max]
                 head = binary_head(SendMessage, len(part))
                 self.connection.send(head + part.tobytes())
             return
-        for lane, seq in zip(lanes.tolist(), seqs.tolist(), strict=True):
-            before, after = self._halves[lane]
+        for flow, seq in zip(flows.tolist(), seqs.tolist(), strict=True):
+            before, after = self._halves[flow]
             self.connection.send(b"%b%d%b" % (before, seq, after))
 
     # --- forms of a message
@@ -254,7 +254,7 @@ class Sender(_End):
 
     def _prepare_json(self) -> None:
         ids = [UUID(int=int.from_bytes(load.room_id, "little")) for load in self.loads]
-        self._lane_of = {str(room): lane for lane, room in enumerate(ids)}
+        self._flow_of = {str(room): flow for flow, room in enumerate(ids)}
         self._decode = msgspec.json.Decoder(_AckJson).decode
         self._halves = []
         for room, load in zip(ids, self.loads, strict=True):

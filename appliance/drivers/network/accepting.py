@@ -50,7 +50,7 @@ def _has_left(sock: socket.socket) -> bool:
     return bool(ended.poll(0))
 
 
-class Door:
+class Listener:
     """Accepts connections, a few in each turn of the loop, and begins TLS with those that say
     something, in their turn."""
 

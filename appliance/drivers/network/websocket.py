@@ -43,7 +43,7 @@ from appliance.base.limits import (
     TURN_COST_SIZE,
     TURNED_AWAY_MS_MAX,
 )
-from appliance.drivers.network.accepting import Door
+from appliance.drivers.network.accepting import Listener
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
 from appliance.drivers.network.entrance import Entrance, Visitor, address_of
@@ -228,7 +228,7 @@ class Connection(Visitor):
         if self.transport is not None:
             self.transport.abort()
         else:
-            self._server.door.dismiss(self)
+            self._server.listener.dismiss(self)
 
     # --- the transport calls
 
@@ -685,7 +685,7 @@ class WebSocketServer:
             address_rate=address_connect_rate,
             counters=counters,
         )
-        self.door = Door(self.entrance, lambda address: Connection(self, address), proxies)
+        self.listener = Listener(self.entrance, lambda address: Connection(self, address), proxies)
         self.turns = Turns()
         self.heavy: dict[ChatConnection, None] = {}  # those that hold much, or did a moment ago
         self.plain_count = 0  # connections of plain HTTP
@@ -696,12 +696,12 @@ class WebSocketServer:
         self, host: str, port: int, *, tls: ssl.SSLContext | None, shared: bool
     ) -> None:
         """Bind, `shared` with other edges of the node; ConfigurationError when that cannot be."""
-        await self.door.open(host, port, tls=tls, shared=shared)
+        await self.listener.open(host, port, tls=tls, shared=shared)
         self._probe_all()
 
     @property
     def port(self) -> int:
-        return self.door.port
+        return self.listener.port
 
     def count(self) -> int:
         """Connections that are conversations, whatever carries them."""
@@ -756,7 +756,7 @@ class WebSocketServer:
         """Stop listening; give the connections that long to end."""
         if self._prober is not None:
             self._prober.cancel()
-        self.door.close()
+        self.listener.close()
         await self.entrance.emptied(seconds)
         for visitor in [*self.entrance.visitors, *self.entrance.turned_away]:
             visitor.expel()

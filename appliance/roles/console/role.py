@@ -42,8 +42,8 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
     own_secret,
 )
-from appliance.drivers.host.operator_door import (
-    Door,
+from appliance.drivers.host.operator_sign_in import (
+    OperatorSignIn,
 )
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.http_requests import Page, PageFiles, Streamed
@@ -82,11 +82,13 @@ class ConsoleRole:
         self._node, self._log = node, log
         self._kinds = kinds
         self.watch = self._own_watch(ANSWER_S, log.error)
-        self._door = Door(now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher())
+        self._sign_in = OperatorSignIn(
+            now=time.monotonic, tell=self._tell, hasher=argon2.PasswordHasher()
+        )
         self.doer = Doer(node, self._own_watch(), self.watch.console.life, log, self._hurry)
         console = self.watch.console
         self._alarm_file = AlarmFile(node.path, console.life, console.usual, log)
-        self._sign_ins = SignIns(self._door)
+        self._sign_ins = SignIns(self._sign_in)
         self._news = asyncio.Condition()
         self._looks = 0
         self._looked_s, self._watched_s = 0.0, time.monotonic()
@@ -125,7 +127,7 @@ class ConsoleRole:
         on_stop_signal(self._stopped.set)
         port = self._port()
         port.start(self._listen())
-        self._door.open()
+        self._sign_in.open()
         self.doer.remember()
         self._alarm_file.remember()
         door = StatusServer(

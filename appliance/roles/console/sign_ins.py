@@ -8,10 +8,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from appliance.base.limits import SIGN_INS_WAITING_MAX
-from appliance.drivers.host.operator_door import (
+from appliance.drivers.host.operator_sign_in import (
     SESSION_S,
     THIS_MACHINE,
-    Door,
+    OperatorSignIn,
     SecretExpired,
 )
 from appliance.drivers.network.address import address_group
@@ -28,8 +28,8 @@ def refusal(code: int, why: str) -> Response:
 class SignIns:
     """At the door of one console: secrets are judged one by one."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, sign_in: OperatorSignIn) -> None:
+        self._operator = sign_in
         self._entering = asyncio.Lock()
         self._waiting: Counter[str] = Counter()  # sign-ins by address
 
@@ -40,13 +40,13 @@ class SignIns:
         ]
 
     def allowed(self, request: Request) -> bool:
-        allowed = self._door.knows(request.cookies.get(COOKIE))
+        allowed = self._operator.knows(request.cookies.get(COOKIE))
         request.state.visitor.signed_in = allowed
         return allowed
 
     def who(self, request: Request) -> str:
         """The session of a request that is allowed, in words that open nothing."""
-        return f"console session {self._door.name_of(request.cookies[COOKIE])}"
+        return f"console session {self._operator.name_of(request.cookies[COOKIE])}"
 
     async def _sign_in(self, request: Request) -> Response:
         """The secret in a JSON object: a form of another site cannot send one."""
@@ -59,10 +59,10 @@ class SignIns:
         self._waiting[address] += 1
         try:
             async with self._entering:
-                shut = self._door.shut_for(address)
+                shut = self._operator.shut_for(address)
                 if shut > 0:
                     return refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
-                token = await asyncio.to_thread(self._door.enter, secret, address)
+                token = await asyncio.to_thread(self._operator.enter, secret, address)
         except SecretExpired:
             return refusal(403, "the secret has expired; a new one was printed just now")
         finally:
@@ -91,7 +91,7 @@ class SignIns:
         return self._waiting[address] > 0 or self._waiting.total() >= SIGN_INS_WAITING_MAX
 
     async def _sign_out(self, request: Request) -> Response:
-        self._door.leave(request.cookies.get(COOKIE))
+        self._operator.leave(request.cookies.get(COOKIE))
         response = Response(status_code=204)
         response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
         return response

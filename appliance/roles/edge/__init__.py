@@ -1,12 +1,12 @@
 """One edge process: chat clients on one side, the replicas of all shards on the other.
 
-    chat clients ◀──frames──▶ ┌──────┐ ──records──▶ ┌───────┐ ──requests──▶ ┌──────────┐ ──▶ all
-    clock ──tick, 10 ms─────▶ │ core │ ◀──results── │ lanes │ ◀──replies─── │ replicas │ ◀── shards
-                              └──▲───┘              └───────┘               └────┬─────┘
-                                 └─────── ring, rooms, status of this node's ────┘
+    chat clients ◀──frames──▶ ┌──────┐ ──records─▶ ┌──────────┐ ──requests─▶ ┌──────────┐ ──▶ all
+    clock ──tick, 10 ms─────▶ │ core │ ◀─results── │ sessions │ ◀──replies── │ replicas │ ◀── shards
+                              └──▲───┘             └──────────┘              └────┬─────┘
+                                 └──────── ring, rooms, status of this node's ────┘
 
     role       makes the others and runs them: start and stop, the beat and the tick, chat clients
-    lanes      sessions of the log: what the core has collected becomes requests, each in its pace
+    log_sessions  what the core has collected becomes requests of the log, each in its pace
     replicas   links to all replicas, by TLS or by a local socket; those of this node tell more
     objects    the link to the objects of this node
     directory  the farm's directory, as it is handed out

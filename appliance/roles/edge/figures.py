@@ -10,8 +10,8 @@ from appliance.drivers.host.node_folder import NodeFolder
 from appliance.formats.status.directory import HeldDirectory
 from appliance.formats.status.edge import EdgeStatus, Slackness
 from appliance.formats.status.process import Latencies, ProcessFigures, Turns
-from appliance.roles.edge.lanes import Lanes
 from appliance.roles.edge.listeners import Listeners
+from appliance.roles.edge.log_sessions import EdgeLogSessions
 from appliance.roles.edge.traffic import Traffic
 
 
@@ -37,7 +37,10 @@ def served(edge: Edge) -> Served:
         subscriptions=len(followed),
         lagging=sum(subscription.state == "lagging" for subscription in followed),
         refused=sum(count for name, count in edge.counters.items() if name.startswith("error_")),
-        waiting={shard: sum(lane.depth for lane in lanes) for shard, lanes in edge.lanes.items()},
+        waiting={
+            shard: sum(log_session.depth for log_session in log_sessions)
+            for shard, log_sessions in edge.log_sessions.items()
+        },
     )
 
 
@@ -94,7 +97,7 @@ def edge_status(
     )
 
 
-def why_unhealthy(node: NodeFolder, edge: Edge, lanes: Lanes) -> str:
+def why_unhealthy(node: NodeFolder, edge: Edge, log_sessions: EdgeLogSessions) -> str:
     """Why this node does not serve; empty while it does."""
     for shard in node.shards:
         if shard.number not in edge.logs:
@@ -109,7 +112,7 @@ def why_unhealthy(node: NodeFolder, edge: Edge, lanes: Lanes) -> str:
                 f"stale_since {since_us // 1_000_000}"
             )
     for shard in node.site.shards:
-        if not lanes.sessions.has_session(shard.number):
+        if not log_sessions.sessions.has_session(shard.number):
             return f"shard {shard.number} has no primary that answers"
     return ""
 

@@ -150,7 +150,7 @@ class Listeners:
 
     def drain(self) -> None:
         """Let nobody in, take no new request of HTTP/3; what is there goes on."""
-        self.server.door.close()
+        self.server.listener.close()
         if self.quic is not None:
             self.quic.drain()
 

@@ -1,13 +1,13 @@
 """The replicas that an edge talks to: a TLS link to each on another node, a local socket to each on
 this node, which also tells what is committed, which rooms there are, and how it is.
 
-    lanes ──requests──────────────▶ ┌───────┐ ◀──TLS─────▶ replicas of other nodes
-    lanes ◀──replies─────────────── │ links │
+    log sessions ──requests───────▶ ┌───────┐ ◀──TLS─────▶ replicas of other nodes
+    log sessions ◀──replies──────── │ links │
     core ◀──ring, rooms, status──── │       │ ◀──socket──▶ replicas of this node
                                     └───────┘
 
-Lanes are told of each replica by its id: its place in the site file is not always the number under
-which its group knows it.
+Log sessions are told of each replica by its id: its index in the site file is not always the number
+under which its group knows it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One edge, wired: its core, the lanes to the logs, the links to replicas, and its chat clients.
+"""One edge, wired: its core, its log sessions, the links to replicas, and its chat clients.
 
 The loop has one flush for each wake-up: all that arrived is fed to the core, then its effects are
 performed and its output is written, joined by connection. Only what the log has answered is told
@@ -37,8 +37,8 @@ from appliance.roles.attached.directory_file import DirectoryFile
 from appliance.roles.edge.addresses import elsewhere, elsewhere_listed
 from appliance.roles.edge.figures import answered, edge_status, why_unhealthy
 from appliance.roles.edge.key_file import KeyFile
-from appliance.roles.edge.lanes import Lanes, geometry_of, lanes_per_shard
 from appliance.roles.edge.listeners import Listeners
+from appliance.roles.edge.log_sessions import EdgeLogSessions, geometry_of, log_sessions_per_shard
 from appliance.roles.edge.replicas import Replicas
 from appliance.roles.edge.site_growth import SiteGrowth
 from appliance.roles.edge.traffic import Traffic
@@ -85,7 +85,7 @@ class EdgeRole:
                 address_rate=settings.address_rate,
             ),
             prng=prng.fork(),
-            lanes_per_shard=lanes_per_shard(node, geometry),
+            log_sessions_per_shard=log_sessions_per_shard(node, geometry),
             site=site.number,
             name=f"{site.number}.{settings.index}.{number}",
             revocations=revocations,
@@ -93,11 +93,13 @@ class EdgeRole:
         )
         self._counters, self._drops, self._traffic = Counter[str](), Counter[str](), Traffic()
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
-        self._lanes = Lanes(site, edge=self._edge, prng=prng, wake=self.wake, drops=self._drops)
+        self._log_sessions = EdgeLogSessions(
+            site, edge=self._edge, prng=prng, wake=self.wake, drops=self._drops
+        )
         self._replicas = Replicas(
             node,
             edge=self._edge,
-            sessions=self._lanes,
+            sessions=self._log_sessions,
             wake=self._heard,
             prng=prng,
             counters=self._counters,
@@ -149,7 +151,7 @@ class EdgeRole:
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
         await self._listeners.start()
         await self._status_server.start()
-        self._lanes.catch_up = self._waking.catch_up
+        self._log_sessions.catch_up = self._waking.catch_up
         self._replicas.start()
         if self._node.node.objects_port:
             self._edge.objects.exists = True
@@ -199,20 +201,20 @@ class EdgeRole:
     def _heard(self) -> None:
         """All that came from a replica in one reading was fed. Whom the log has answered, waits for
         nothing else. Where nobody is connected, the next tick is soon enough for all of it."""
-        if self._lanes.has_answered:
+        if self._log_sessions.has_answered:
             self._flush()
         elif self._edge.sessions or self._is_busy():
             self.wake()
 
     def _flush(self) -> None:
         self._awake = False
-        self._lanes.go_on()
+        self._log_sessions.go_on()
         more = self._edge.beat()
         closing = []
         for effect in self._edge.take_effects():
             kind = effect[0]
             if kind == REQUEST:
-                self._lanes.request(*effect[1:])
+                self._log_sessions.request(*effect[1:])
             elif kind == CLOSE:
                 closing.append(effect)
             elif kind == LOOK_UP:
@@ -239,7 +241,7 @@ class EdgeRole:
 
     def _is_busy(self) -> bool:
         """Whether something waits that ticks move on."""
-        return bool(self._unread) or self._lanes.sessions.are_busy
+        return bool(self._unread) or self._log_sessions.sessions.are_busy
 
     def _rest_ticks(self) -> int:
         """After how many ticks to look again, if nothing comes before: soon while there is somebody
@@ -252,7 +254,7 @@ class EdgeRole:
 
     def _count_ticks(self, ticks: int) -> None:
         self._edge.on_tick(clock.monotonic_ns(), clock.realtime_us())
-        self._lanes.on_ticks(ticks)
+        self._log_sessions.on_ticks(ticks)
 
     def _woke(self) -> None:
         for connection in list(self._unread):
@@ -271,7 +273,7 @@ class EdgeRole:
             self._edge.on_keys()
         self._watch.poll()
         # by others, where our replica is away
-        for reported in self._lanes.sessions.configurations():
+        for reported in self._log_sessions.sessions.configurations():
             self._watch.learn(*reported)
         if self._number == 0:
             self._growth.go_on(self._watch.view, self._edge.lookup.shard_room)
@@ -365,7 +367,7 @@ class EdgeRole:
 
     def health(self) -> str:
         """Why this node does not serve; empty while it does."""
-        return why_unhealthy(self._node, self._edge, self._lanes)
+        return why_unhealthy(self._node, self._edge, self._log_sessions)
 
     def status(self) -> EdgeStatus:
         return edge_status(
@@ -376,7 +378,7 @@ class EdgeRole:
             number=self._number,
             health=self.health(),
             directory=self._directory.told(),
-            ack=self._lanes.latency.figures(),
+            ack=self._log_sessions.latency.figures(),
             process=self._figures.read(),
             beat=self._beat.told(),
             knobs=self._knobs,

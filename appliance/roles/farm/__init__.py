@@ -2,7 +2,7 @@
 
     settings   what an operator says of a member, checked
     storage    the core's writes as one transaction; what it finds when it starts again
-    door       accepted connections: login, requests in, answers out in order
+    listener   accepted connections: login, requests in, answers out in order
     link       our connection to a peer: dialled, logged in, dialled again
     member     the beat: inputs to the core, writes flushed, then words
     client     posts values to whoever leads

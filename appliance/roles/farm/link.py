@@ -19,7 +19,7 @@ from appliance.drivers.network.farm_stream import DialFailed, Route, Stream, ope
 from appliance.drivers.network.stream_end import end
 from appliance.formats.raft_legacy.frame import Request, Response, encode_request
 from appliance.formats.raft_legacy.reader import ResponseReader
-from appliance.roles.farm.door import now_ms
+from appliance.roles.farm.listener import now_ms
 
 _READ_SIZE = 1 << 16
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 0.5  # between two tries, doubled, with jitter

@@ -54,8 +54,8 @@ from appliance.formats.raft_legacy.frame import (
     Response,
 )
 from appliance.formats.raft_legacy.refusal import refusal_of_code
-from appliance.roles.farm.door import Slot, Visitor, now_ms
 from appliance.roles.farm.link import Keys, PeerLink
+from appliance.roles.farm.listener import Slot, Visitor, now_ms
 from appliance.roles.farm.posting import act_of, refusal_of_post, with_append_times
 from appliance.roles.farm.settings import TLS, FarmSettings
 from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage

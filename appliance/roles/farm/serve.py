@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from appliance.base.errors import ApplianceError
 from appliance.cores.raft.login import Doorway, path_of
 from appliance.drivers.network.farm_stream import listen, server_tls
-from appliance.roles.farm.door import Door, Taker
 from appliance.roles.farm.guests import Guests, read_invitations
+from appliance.roles.farm.listener import Listener, Taker
 from appliance.roles.farm.member import FarmMember
 from appliance.roles.farm.settings import RAW, TLS, FarmSettings
 
@@ -50,13 +50,13 @@ async def host(
     doorway = Doorway({path_of(name): member.gate() for name, member in members.items()})
     takers: dict[str, Taker] = dict(members)
     raw = first.farm if first.carrier == RAW else ""
-    door = Door(doorway, takers, raw=raw, renew=renewal(doorway, members))
+    listener = Listener(doorway, takers, raw=raw, renew=renewal(doorway, members))
     tls = None
     if first.carrier == TLS:
         assert first.certificate is not None
         assert first.key is not None
         tls = server_tls(first.certificate, first.key)
-    server = await listen(*first.listen, tls, door.on_stream)
+    server = await listen(*first.listen, tls, listener.on_stream)
     on_listening()
     try:
         async with asyncio.TaskGroup() as group:
@@ -66,9 +66,11 @@ async def host(
         raise _first(errors) from None
     finally:
         server.close()
-        await door.close()
+        await listener.close()
         for name, member in members.items():
-            counts = ", ".join(f"{k} {n}" for k, n in sorted((member.counts + door.counts).items()))
+            counts = ", ".join(
+                f"{k} {n}" for k, n in sorted((member.counts + listener.counts).items())
+            )
             log.debug("farm %s: %s", name, counts)
 
 

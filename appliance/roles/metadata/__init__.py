@@ -6,7 +6,7 @@
     role.py           the process: makes the others and runs them
     site_links.py     which nodes and sites this node is linked to
     live.py           links of what is never stored: who types, who is there
-    door.py           the node's own socket: requests in, answers and changes out
+    listener.py       the node's own socket: requests in, answers and changes out
     requests.py       what a shell or another role may ask for
     product_requests.py  what may be asked of the product's objects
     arguments.py      the fields of a request, checked

@@ -34,7 +34,7 @@ from appliance.formats.object_source import LIFE_FILE, is_of_node, is_of_site, s
 from appliance.formats.site import SITE_FILE, Node
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.metadata import MetadataStatus
-from appliance.roles.metadata.door import Door
+from appliance.roles.metadata.listener import Listener
 from appliance.roles.metadata.live import LiveLinks
 from appliance.roles.metadata.object_store import ObjectStore
 from appliance.roles.metadata.requests import LINK_VERBS, answer, answer_links, status_of
@@ -70,7 +70,7 @@ class MetadataRole:
         )
         self.objects = Objects(self.service.replica)
         self.service.changes_of = self._changes
-        self.service.tell = lambda found: self._door.tell({"changes": found})
+        self.service.tell = lambda found: self._listener.tell({"changes": found})
         self.live = LiveLinks(
             is_own_site=lambda peer: peer in self._names,
             site=site.number,
@@ -82,7 +82,7 @@ class MetadataRole:
         self._beat = Beat("metadata", log, self._life)
         self._figures = Figures()
         sockets = sockets_of(node.path)
-        self._door = Door(sockets, site.cluster, self._ask, self.service.counters)
+        self._listener = Listener(sockets, site.cluster, self._ask, self.service.counters)
         self._status_server = StatusServer(
             sockets / "metadata-0",
             cluster=site.cluster,
@@ -102,11 +102,11 @@ class MetadataRole:
         on_stop_signal(self._stopped.set)
         self._beat.watch(self.service.start())  # it goes on: who closes writes what waits
         self._life.opened(
-            self.service.close, self.live.close, self._status_server.close, self._door.close
+            self.service.close, self.live.close, self._status_server.close, self._listener.close
         )
         try:
             await self._listen()
-            await self._door.open()
+            await self._listener.open()
             await self._status_server.start()
             self._link_live()
             self._beat.task(asyncio.get_running_loop().create_task(self.live.beat(), name="live"))
@@ -204,7 +204,7 @@ class MetadataRole:
             said = parse_said(request.get("said"))
             if said is not None:
                 self.live.say(said)
-                self._door.tell({"live": plain_said(said)}, but=asker)
+                self._listener.tell({"live": plain_said(said)}, but=asker)
             return {"said": said is not None}
         links = self._site_links
         if links is not None and isinstance(request, dict) and verb in LINK_VERBS:
@@ -213,10 +213,12 @@ class MetadataRole:
 
     def _changes(self) -> list[dict[str, Any]]:
         """Of the batch that waits; of no concern while nobody follows."""
-        return changes(self.objects, self.service.replica.table) if self._door.is_watched else []
+        return (
+            changes(self.objects, self.service.replica.table) if self._listener.is_watched else []
+        )
 
     def _hear(self, said: Said) -> None:
-        self._door.tell({"live": plain_said(said)})
+        self._listener.tell({"live": plain_said(said)})
 
     def status(self) -> MetadataStatus:
         """For `tigerchat status`, the console and metrics."""

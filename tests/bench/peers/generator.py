@@ -38,7 +38,7 @@ from appliance.formats.geometry import HEADER_SIZE, RECORD_SIZE, SESSION_BLOCK_S
 from appliance.formats.room_name import room_id_of
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.roles.operator.volume_rows import wal_rows
-from appliance.simulation.workloads.chatter import Chatter, Lane
+from appliance.simulation.workloads.chatter import Chatter, Flow
 
 WARM_UP_S = 0.5
 STALLED_S = 60.0
@@ -201,10 +201,10 @@ class Generator:
         ids = [room_id_of(name) for name in chatter.setup()]
         devices = list(chatter.start().values())
         ends = []
-        for lanes in devices:
+        for flows in devices:
             loads = [
-                Load(ids[lane.room], self._body(lane.device, lane.room, body_size), lane.depth)
-                for lane in lanes
+                Load(ids[flow.room], self._body(flow.device, flow.room, body_size), flow.depth)
+                for flow in flows
             ]
             ends.append(Sender(loads, True, lambda: None))
         try:
@@ -218,9 +218,9 @@ class Generator:
             until = time.perf_counter_ns()
             await drain(ends)
         finally:
-            for lanes, end in zip(devices, ends, strict=True):
+            for flows, end in zip(devices, ends, strict=True):
                 await end.close()
-                self._keep_told(lanes, end)  # also where the round came to nothing
+                self._keep_told(flows, end)  # also where the round came to nothing
         columns = [end.told() for end in ends]
         counted = np.concatenate(
             [c.latency_ns[(c.at_ns >= begin) & (c.at_ns < until)] for c in columns]
@@ -236,11 +236,11 @@ class Generator:
             "whole": sum(end.acked for end in ends),
         }
 
-    def _keep_told(self, lanes: list[Lane], end: Sender) -> None:
+    def _keep_told(self, flows: list[Flow], end: Sender) -> None:
         column = end.told()
         for position, at in enumerate(end.order):
-            lane, mine = lanes[at], column.lane == position
-            names = name_of(self._rounds, lane.device, lane.room, column.client_seq[mine])
+            flow, mine = flows[at], column.flow == position
+            names = name_of(self._rounds, flow.device, flow.room, column.client_seq[mine])
             self._keep(names, column.op[mine])
 
     def _body(self, sender: int, room: int, size: int) -> bytes:

@@ -29,7 +29,7 @@ ROOMS = ("general", "random", "rare")
 
 def written(records: list[int], world: World | None = None) -> tuple[Any, ...]:
     """Rooms whose records come in that order, each number a room; the creating ones first."""
-    world = world or World(lanes=1)
+    world = world or World(log_sessions=1)
     session = world.open(number=50)
     rooms = [world.room(session, name) for name in ROOMS]
     seqs = [1, 1, 1]
@@ -94,7 +94,7 @@ def test_a_range_that_holds_nothing_is_an_empty_page() -> None:
 
 
 def test_a_page_is_bounded_in_bytes() -> None:
-    world = World(lanes=1)
+    world = World(log_sessions=1)
     session = world.open()
     room = world.room(session)
     for at in range(1, 601, 28):

@@ -98,8 +98,8 @@ def test_imports_go_at_what_the_site_takes_and_people_at_their_rates() -> None:
 
 
 def test_an_import_that_waits_leaves_a_request_for_people() -> None:
-    world, session, room_id = opened({"*": ["admin"]}, lanes=1)
-    many = 2 * limits.LANE_BATCHES_MAX * SMALL.records_max
+    world, session, room_id = opened({"*": ["admin"]}, log_sessions=1)
+    many = 2 * limits.LOG_SESSION_BATCHES_MAX * SMALL.records_max
     world.send(session, *[message(room_id, seq) for seq in range(1, many + 1)])
     refused = errors(world.take(session))
     assert set(refused) == {"busy"}

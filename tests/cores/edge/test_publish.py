@@ -129,7 +129,7 @@ def test_message_ids_are_uuid7_of_now_and_never_repeat() -> None:
     assert len(seen) == 1000
 
 
-def test_an_idle_lane_sends_a_batch_of_one_at_once() -> None:
+def test_an_idle_log_session_sends_a_batch_of_one_at_once() -> None:
     world = World()
     session = world.open()
     room = world.room(session)
@@ -166,10 +166,10 @@ def test_a_batch_never_holds_more_than_the_most_records() -> None:
 
 
 def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait() -> None:
-    world = World(lanes=1)
+    world = World(log_sessions=1)
     session = world.open()
     room = world.room(session)
-    most = (1 + limits.LANE_BATCHES_MAX) * SMALL.records_max
+    most = (1 + limits.LOG_SESSION_BATCHES_MAX) * SMALL.records_max
     world.say(session, room, 1, most + 3)
     refused = [frame for frame in world.take(session) if type(frame) is ErrorFrame]
     assert [(frame.name, frame.client_seq, frame.retry_after) for frame in refused] == [
@@ -183,7 +183,7 @@ def test_beyond_the_bound_the_answer_is_busy_with_a_time_to_wait() -> None:
 
 
 def test_a_lost_session_of_the_log_loses_no_message_and_doubles_none() -> None:
-    world = World(lanes=1)
+    world = World(log_sessions=1)
     session = world.open()
     room = world.room(session)
     world.say(session, room, 1, 3)
@@ -192,7 +192,7 @@ def test_a_lost_session_of_the_log_loses_no_message_and_doubles_none() -> None:
     world.shard.apply(records)  # committed, but the reply never comes
     world.edge.on_evicted(0, 0)
     world.step()
-    assert not world.requests  # not before the lane is ready
+    assert not world.requests  # not before the log session is ready
     world.say(session, room, 4, 1)
     world.edge.on_ready(0, 0)
     world.step()
@@ -234,7 +234,7 @@ def test_the_ack_of_a_duplicate_waits_for_the_replica_of_this_node() -> None:
 
 
 def test_after_a_refused_message_the_later_ones_are_gaps_and_others_are_untouched() -> None:
-    world = World(lanes=1)
+    world = World(log_sessions=1)
     session, other = world.open(number=1), world.open(number=2)
     room = world.room(session)
     world.say(session, room, 1, 1)
@@ -332,9 +332,9 @@ def test_answers_for_a_client_that_left_are_dropped() -> None:
     st.integers(1, 4),
 )
 def test_order_of_every_device_is_kept_whatever_the_batches(
-    sends: list[tuple[int, int, int]], lanes: int
+    sends: list[tuple[int, int, int]], log_sessions: int
 ) -> None:
-    world = World(lanes=lanes)
+    world = World(log_sessions=log_sessions)
     sessions = [world.open(number=number, binary=number % 2 == 0) for number in range(5)]
     room = world.room(sessions[0])
     next_seq, answers = [1] * 5, [[] for _ in range(5)]

@@ -556,12 +556,12 @@ def test_what_the_log_said_before_is_no_answer_to_who_asks_later() -> None:
     early, late = other.open(number=1), other.open(number=2)
     room = id_of(room_id_of("new"))
     other.send(early, SnapshotRequest(room_id=room))
-    (lane, records, _), other.requests = other.requests[0], []
+    (log_session, records, _), other.requests = other.requests[0], []
     results = world.shard.apply(records)
     assert world.room(world.open(number=9), "new") == room
     other.send(late, SnapshotRequest(room_id=room))
-    other.edge.on_reply(0, lane, results)
-    other.edge.on_ready(0, lane)
+    other.edge.on_reply(0, log_session, results)
+    other.edge.on_ready(0, log_session)
     assert errors(other.take(early)) == ["room_unknown"]  # as it was when it was asked
     other.settle()
     assert other.take(late) == []
@@ -748,7 +748,7 @@ CUT_US = 1_700_000_000_000_000
 
 
 def test_a_node_that_is_cut_off_tells_every_client_since_when_and_until_when() -> None:
-    world = World(lanes=1)
+    world = World(log_sessions=1)
     old = world.open(number=1)
     world.room(old, "general")
     world.take(old)
@@ -765,7 +765,7 @@ def test_a_node_that_is_cut_off_tells_every_client_since_when_and_until_when() -
 
 
 def test_history_says_since_when_it_may_be_old() -> None:
-    world = World(lanes=1)
+    world = World(log_sessions=1)
     session = world.open(number=1)
     room = world.room(session, "general")
     for cut_us in (0, CUT_US, 0):

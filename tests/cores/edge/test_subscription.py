@@ -257,7 +257,7 @@ STEPS = st.one_of(
 def test_stored_and_live_interleave_without_gap_or_duplicate(
     stored: int, steps: list[tuple[str, int]]
 ) -> None:
-    world = World(lanes=2)
+    world = World(log_sessions=2)
     sender, room = grown(world, stored)
     chatter = world.open(number=98)
     noise = world.room(chatter, "noise")

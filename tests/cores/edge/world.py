@@ -288,7 +288,7 @@ class World:
         self,
         *,
         rates: dict[str, Any] | None = None,
-        lanes: int = 4,
+        log_sessions: int = 4,
         attached: bool = True,
         revocations: Revocations | None = None,
         joining: JoiningNodes | None = None,
@@ -304,13 +304,13 @@ class World:
             tokens=self.tokens,
             admission=Admission(**(UNLIMITED | (rates or {}))),
             prng=Prng(1),
-            lanes_per_shard=lanes,
+            log_sessions_per_shard=log_sessions,
             revocations=revocations,
             joining=joining,
         )
         if revocations is not None:
             self.tokens.is_revoked = revocations.is_revoked
-        self.requests: list[tuple[int, bytes, int]] = []  # lane, records, count
+        self.requests: list[tuple[int, bytes, int]] = []  # log session, records, count
         self.received: dict[int, list] = {}  # session number -> frames
         self.closed = Closed()  # session number -> name of the error
         self.mends: set[int] = set()  # segments that the replica was asked to mend
@@ -318,8 +318,8 @@ class World:
         self.lookups_answered = True
         self.rooms_here = True  # else the replica's tables are not there, and lack every room
         self.edge.on_tick(0, START_US)
-        for lane in range(lanes):
-            self.edge.on_ready(0, lane)
+        for log_session in range(log_sessions):
+            self.edge.on_ready(0, log_session)
         if attached:
             self.attach()
 
@@ -364,13 +364,13 @@ class World:
 
     def _perform(self, effect: tuple[Any, ...]) -> None:
         if effect[0] == REQUEST:
-            _, shard, lane, body, count = effect
+            _, shard, log_session, body, count = effect
             records = body[SESSION_BLOCK_SIZE:]
             assert shard == 0
             assert 1 <= count <= SMALL.records_max
             assert len(records) == count * RECORD_SIZE
-            assert not any(waiting == lane for waiting, _, _ in self.requests)
-            self.requests.append((lane, bytes(records), count))
+            assert not any(waiting == log_session for waiting, _, _ in self.requests)
+            self.requests.append((log_session, bytes(records), count))
         elif effect[0] == LOOK_UP and self.lookups_answered:
             rows = b"".join(
                 self.shard.row(room_id if self.rooms_here else bytes(16)) for room_id in effect[2]
@@ -399,9 +399,9 @@ class World:
         for _ in range(count):
             if not self.requests:
                 return
-            lane, records, _ = self.requests.pop(0)
-            self.edge.on_reply(0, lane, self.shard.apply(records))
-            self.edge.on_ready(0, lane)
+            log_session, records, _ = self.requests.pop(0)
+            self.edge.on_reply(0, log_session, self.shard.apply(records))
+            self.edge.on_ready(0, log_session)
             self.step()
 
     def publish(self, log_seq: int | None = None) -> None:

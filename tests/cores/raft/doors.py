@@ -17,8 +17,8 @@ from appliance.cores.raft.login import (
     Doorway,
     Gate,
     Login,
+    LoginResult,
     ServerLogin,
-    Verdict,
     decoy_of,
     path_of,
 )
@@ -61,7 +61,7 @@ class Doors:
     def restart_server(self) -> None:
         self.gate.nonces = Nonces(b"\x01" * 32)
 
-    def ask(self, request: bytes, address: str = "10.0.0.9") -> Verdict:
+    def ask(self, request: bytes, address: str = "10.0.0.9") -> LoginResult:
         verdict = ServerLogin(self.doorway, address, self.prng.bytes).on_bytes(request, self.now_ms)
         assert verdict is not None
         self.replies.append(verdict.reply)

@@ -1,4 +1,4 @@
-"""When a lane's next request leaves: with those who were just answered, and soon in any case."""
+"""When a log session asks next: with those who were just answered, and soon in any case."""
 
 from appliance.cores.vsr.pace import WAIT_FRACTION, Pace
 
@@ -15,7 +15,7 @@ def answered(asked: int, waiting: int, took_ns: int = 20 * MS) -> Pace:
     return pace
 
 
-def test_a_lane_that_never_asked_may_ask_at_once() -> None:
+def test_a_log_session_that_never_asked_may_ask_at_once() -> None:
     assert Pace(RECORDS_MAX).may_ask(0, 0)
 
 
@@ -48,7 +48,7 @@ def test_a_reply_tells_how_long_its_request_took_and_how_long_the_next_one_waits
     assert pace.may_ask(pace.until_ns, 45)
 
 
-def test_to_look_whether_a_lane_may_ask_changes_nothing() -> None:
+def test_to_look_whether_a_log_session_may_ask_changes_nothing() -> None:
     pace = answered(asked=40, waiting=45)
     for _ in range(2):
         assert pace.may_ask(20 * MS, 85)

@@ -59,13 +59,15 @@ def test_sockets_that_never_end_tls_are_few_and_leave_nothing(
     monkeypatch.setattr(accepting, "HELLO_MS_MAX", 500)
 
     async def test(port: Port) -> None:
-        entrance, door = port.server.entrance, port.server.door
+        entrance, listener = port.server.entrance, port.server.listener
         silent = [await port.dial("127.0.0.2") for _ in range(300)]
         for client in silent:
             client.writer.write(sent)
         await until(lambda: port.server.counters["accepted"] == 300)
         assert (
-            len(door._greetings) <= entrance._served.count <= (limits.STRANGERS_MAX if sent else 0)
+            len(listener._greetings)
+            <= entrance._served.count
+            <= (limits.STRANGERS_MAX if sent else 0)
         )
         came = None
         while came is None:  # it may have to wait for longer than it may take
@@ -80,7 +82,7 @@ def test_sockets_that_never_end_tls_are_few_and_leave_nothing(
         ended = await asyncio.gather(*(client.ended() for client in silent))
         assert ended == [b""] * 300  # displaced, or out of time
         assert port.server.counters["ended_handshake"] >= 300
-        assert len(entrance.visitors) == 1 and not door._greetings and not door._callers
+        assert len(entrance.visitors) == 1 and not listener._greetings and not listener._callers
         writer.close()
 
     run(test, tls=server_tls(tmp_path))

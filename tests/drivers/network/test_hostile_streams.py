@@ -105,7 +105,7 @@ async def objects_socket(folder: Path) -> AsyncIterator[Port]:
     site.start(0)
     await site.ask(0, do="vv")
     role = site.roles[0]
-    server = role._door._server
+    server = role._listener._server
     yield Port(site.folders[0].path / "sockets" / OBJECTS_SOCKET, lambda: len(server.askers))
     await site.stop(0)
 

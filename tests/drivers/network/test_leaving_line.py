@@ -37,7 +37,7 @@ def test_those_who_left_the_line_are_passed_over_at_once(
     monkeypatch.setattr(entrance_module, "STRANGER_STEP_MS", 10**6)
 
     async def test(port: Port) -> None:
-        entrance, door = port.server.entrance, port.server.door
+        entrance, listener = port.server.entrance, port.server.listener
         slow = await port.dial("127.0.0.2")
         slow.writer.write(first_bytes()[:20])
         await until(lambda: entrance._served.count == 1)
@@ -59,7 +59,7 @@ def test_those_who_left_the_line_are_passed_over_at_once(
         assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
         await Client(reader, writer).asked()
         assert port.server.counters["left_waiting"] == IMPATIENT
-        assert len(entrance.visitors) == 1 and not door._greetings and not door._callers
+        assert len(entrance.visitors) == 1 and not listener._greetings and not listener._callers
         writer.close()
 
     run(test, tls=server_tls(tmp_path), address_connect_rate=10_000)

@@ -96,7 +96,7 @@ def test_a_header_comes_in_single_bytes() -> None:
         for first in (b"P", b"\r"):  # of something else
             client = await port.dial(PROXY)
             client.writer.write(first)
-            await until(lambda: any(one.peeked for one in port.server.door._callers.values()))
+            await until(lambda: any(one.peeked for one in port.server.listener._callers.values()))
             client.writer.write(b"OST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert b"HTTP/1.1 4" in await client.reader.readline()
             client.writer.close()
@@ -137,7 +137,7 @@ def test_a_malformed_header_ends_the_connection_and_is_counted(sent: bytes) -> N
         client.writer.write(sent + handshake())
         assert await client.ended() == b""
         assert port.server.counters["proxy_header_malformed"] == 1
-        assert not port.server.entrance.visitors and not port.server.door._callers
+        assert not port.server.entrance.visitors and not port.server.listener._callers
 
     run(test, proxies=KNOWN)
 
@@ -146,7 +146,7 @@ def test_a_header_that_breaks_off_ends_with_its_connection() -> None:
     async def test(port: Port) -> None:
         client = await port.dial(PROXY)
         client.writer.write(LINE[:20])
-        await until(lambda: any(one.peeked for one in port.server.door._callers.values()))
+        await until(lambda: any(one.peeked for one in port.server.listener._callers.values()))
         client.writer.write_eof()
         assert await client.ended() == b""
         assert not port.server.entrance.visitors

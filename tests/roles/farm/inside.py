@@ -23,8 +23,8 @@ from appliance.formats.raft_legacy.frame import (
     encode_request,
 )
 from appliance.roles.farm.client import FarmClient
-from appliance.roles.farm.door import Door
 from appliance.roles.farm.link import Keys, logged_in
+from appliance.roles.farm.listener import Listener
 from appliance.roles.farm.member import FarmMember
 from appliance.roles.farm.serve import renewal
 from appliance.roles.farm.settings import PLAIN, RAW, FarmSettings, make_user
@@ -52,7 +52,7 @@ class Inside:
     """`door` and `members` are the real ones."""
 
     port: int
-    door: Door
+    door: Listener
     members: dict[str, FarmMember]
 
     @property
@@ -163,7 +163,7 @@ async def inside(
     }
     raw = "" if has_login else next(iter(members))
     doorway = Doorway({path_of(n): m.gate() for n, m in members.items()})
-    door = Door(doorway, dict(members), raw=raw, renew=renewal(doorway, members))
+    door = Listener(doorway, dict(members), raw=raw, renew=renewal(doorway, members))
     server = await listen("127.0.0.1", port, None, door.on_stream)
     tasks = [asyncio.create_task(member.run()) for member in members.values()]
     made = Inside(port, door, members)

@@ -406,8 +406,8 @@ def test_random_strings_before_the_login_change_nothing(
             login = ServerLogin(doorway, "10.0.0.1", prng.bytes)
             parts = [prng.choice(real) if prng.chance(1, 2) else prng.bytes(prng.below(60))]
             parts += [prng.choice(real) for _ in range(prng.below(4))]
-            verdict = login.on_bytes(b"".join(parts), 1)
-            assert verdict is None or verdict.login is None
+            result = login.on_bytes(b"".join(parts), 1)
+            assert result is None or result.login is None
 
         warm = count // 25
         for _ in range(warm):

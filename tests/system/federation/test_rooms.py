@@ -147,7 +147,7 @@ async def _change(paris: FederatedSite) -> None:
         first = await anna.send(room, "first")
         await anna.change(Topic(room_id=room, text="Today"))
         await anna.change(Reaction(room_id=room, msg_id=first.msg_id, emoji="+1"))
-        door = tail._Door(paris.access("eve"), None, transport_named(WEBSOCKET))
+        door = tail._EntryPoint(paris.access("eve"), None, transport_named(WEBSOCKET))
         following = asyncio.create_task(tail._follow(door, room, 1, None, tail._Shown(show, tell)))
         before = {(2, "first"), ("topic", None, "Today", True), ("reaction", 2, "+1", True)}
         await until(lambda: set(told) == before, "what holds is told")

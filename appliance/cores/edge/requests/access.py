@@ -6,7 +6,7 @@ from appliance.base import limits
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.lookup import Lookup
-from appliance.cores.edge.publish import Lane, MessageIds, log_session_for, pack_probe
+from appliance.cores.edge.publish import LogSession, MessageIds, log_session_for, pack_probe
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Awaited, Session
@@ -42,10 +42,10 @@ class Access:
         charges: Charges,
         lookup: Lookup,
         logs: dict[int, ShardLog],
-        lanes: dict[int, list[Lane]],
+        log_sessions: dict[int, list[LogSession]],
         ids: MessageIds,
     ) -> None:
-        self.lookup, self.logs, self.lanes = lookup, logs, lanes
+        self.lookup, self.logs, self.log_sessions = lookup, logs, log_sessions
         self.behind: dict[int, str] = {}  # shard -> why its replica here cannot serve reads
         self._early: list[Session] = []  # wait until this node has what they were told of
         self._clock, self._charges, self._ids = clock, charges, ids
@@ -81,16 +81,16 @@ class Access:
 
     def probe(self, session: Session) -> None:
         """The replica lacks the room that `session` waits for: ask the log, once. While that is too
-        much for the session or its lane nothing is asked; the next look-up comes back to it."""
+        much for it or its log session nothing is asked; the next look-up comes back to it."""
         awaited = session.awaits
         if awaited is None or awaited.probed:
             return
-        lane = self.lane(self.lookup.shard_of(awaited.room_id), session.client_id)
-        if lane.vacancy() < 1 or not self._charges.admit(session, 1)[0]:
+        log_session = self.log_session(self.lookup.shard_of(awaited.room_id), session.client_id)
+        if log_session.vacancy() < 1 or not self._charges.admit(session, 1)[0]:
             return
         awaited.probed = True
-        pack_probe(lane.filling(), awaited.room_id, self._ids)
-        lane.claim(Probe(session, awaited), 1, session.client_id)
+        pack_probe(log_session.filling(), awaited.room_id, self._ids)
+        log_session.claim(Probe(session, awaited), 1, session.client_id)
 
     def readable(self, session: Session, room_id: bytes) -> Room | None:
         """As `room`, for reading; checks the right to."""
@@ -143,9 +143,9 @@ class Access:
         session.rights[room.room_id] = (bits, room.shard)
         return bits
 
-    def lane(self, shard: int, device: bytes) -> Lane:
+    def log_session(self, shard: int, device: bytes) -> LogSession:
         """Where what `device` sends to `shard` next collects."""
-        return log_session_for(self.lanes[shard], device)
+        return log_session_for(self.log_sessions[shard], device)
 
     def awaits_mending(self, session: Session) -> bool:
         """Whether the frame is to be handled again: the replica mends what it reads, from a peer,

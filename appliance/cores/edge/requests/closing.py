@@ -104,12 +104,12 @@ class Closing:
         """Put its record on the way. Raises Busy."""
         session, frame, room = change.session, change.frame, change.room
         device = self._ids.next()  # of its own: it never disturbs a device's numbering
-        lane = self._access.lane(room.shard, device)
-        if lane.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
+        log_session = self._access.log_session(room.shard, device)
+        if log_session.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
             raise Busy("too many messages are in flight")
         assert session.claims is not None
         pack(
-            lane.filling(),
+            log_session.filling(),
             room_id=room.room_id,
             msg_id=self._ids.next(),
             author_id=session.claims.author_id,
@@ -119,7 +119,7 @@ class Closing:
             client_seq=1,
             kind=KIND_ROOM_POLICY,
         )
-        lane.claim(change, 1, device)
+        log_session.claim(change, 1, device)
         session.in_flight += 1
 
     def _sharing(self, room: Room, policy_seq: int) -> Sharing | None:

@@ -43,7 +43,7 @@ class Listing:
             (frame.after or 0) >> _ROW_BITS,
             (frame.after or 0) & (1 << _ROW_BITS) - 1,
         )
-        if shard >= len(self._access.lanes):
+        if shard >= len(self._access.log_sessions):
             raise FieldInvalid("after is no cursor of this site")
         if shard not in self._access.logs or shard in self._access.behind:
             raise Unavailable("the replica of this node cannot list rooms at the moment")
@@ -77,7 +77,7 @@ class Listing:
         session.send(
             RoomsPage(
                 rooms=items,
-                next=following if following >> _ROW_BITS < len(self._access.lanes) else None,
+                next=following if following >> _ROW_BITS < len(self._access.log_sessions) else None,
                 request=frame.request,
             )
         )

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from appliance.base import limits
 from appliance.base.errors import InputError
-from appliance.cores.edge.publish import Lane, MessageIds, check_item, pack, pack_items
+from appliance.cores.edge.publish import LogSession, MessageIds, check_item, pack, pack_items
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
@@ -34,7 +34,7 @@ class Creation(NamedTuple):
 
 
 class Sending:
-    """Packs messages, as far as rates, rights and space allow, into the batches of the lanes."""
+    """Packs messages, as far as rates, rights and space allow, into batches of log sessions."""
 
     def __init__(self, *, clock: Clock, charges: Charges, access: Access, ids: MessageIds) -> None:
         self._clock, self._charges, self._access, self._ids = clock, charges, access, ids
@@ -101,11 +101,11 @@ class Sending:
             return
         assert session.claims is not None
         author_id, device = session.claims.author_id, session.client_id
-        lane = self._access.lane(shard, device)
-        vacancy = lane.vacancy()
+        log_session = self._access.log_session(shard, device)
+        vacancy = log_session.vacancy()
         if kind == KIND_IMPORTED:  # as much as the site takes, but the last request is for people
             granted, limit, wait_ms = len(run), "", 0
-            vacancy = max(0, vacancy - lane.records_max)
+            vacancy = max(0, vacancy - log_session.records_max)
         else:
             granted, limit, wait_ms = self._charges.admit(session, len(run), room_id)
         fitting = min(granted, limits.SESSION_SENDS_MAX - session.in_flight, vacancy)
@@ -117,7 +117,7 @@ class Sending:
                 self._charges.refuse_items(session, [item], error)
             else:
                 sound.append(item)
-        self._pack(session, lane, sound, author_id, device)
+        self._pack(session, log_session, sound, author_id, device)
         if fitting < granted:
             busy = Busy("too many messages are in flight")
             self._charges.refuse_items(session, run[fitting:granted], busy)
@@ -136,18 +136,18 @@ class Sending:
     def _pack(
         self,
         session: Session,
-        lane: Lane,
+        log_session: LogSession,
         items: list[SendItem],
         author_id: int,
         device: bytes,
     ) -> None:
         session.in_flight += len(items)
         while items:
-            batch = lane.filling()
-            space = lane.records_max - batch.count
+            batch = log_session.filling()
+            space = log_session.records_max - batch.count
             part, items = items[:space], items[space:]
             pack_items(batch, part, author_id=author_id, client_id=device, ids=self._ids)
-            lane.claim(session, len(part), device)
+            log_session.claim(session, len(part), device)
 
     def _create(self, session: Session, frame: CreateRoom) -> bool:
         assert session.claims is not None
@@ -168,11 +168,11 @@ class Sending:
             return True
         author_id = session.claims.author_id
         creator = room_creator_id(room_id, author_id)
-        lane = self._access.lane(self._access.lookup.shard_of(room_id), creator)
-        if lane.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
+        log_session = self._access.log_session(self._access.lookup.shard_of(room_id), creator)
+        if log_session.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
             raise Busy("too many messages are in flight")
         pack(
-            lane.filling(),
+            log_session.filling(),
             room_id=room_id,
             msg_id=self._ids.next(),
             author_id=author_id,
@@ -182,6 +182,6 @@ class Sending:
             client_seq=1,
             kind=KIND_ROOM_CREATE,
         )
-        lane.claim(Creation(session, frame, room_id), 1, creator)
+        log_session.claim(Creation(session, frame, room_id), 1, creator)
         session.in_flight += 1
         return True

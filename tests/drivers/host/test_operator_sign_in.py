@@ -3,7 +3,7 @@
 import argon2
 import pytest
 
-from appliance.drivers.host.operator_door import (
+from appliance.drivers.host.operator_sign_in import (
     ADDRESSES_MAX,
     FAILURES_MAX,
     SECRET_LENGTH,
@@ -12,7 +12,7 @@ from appliance.drivers.host.operator_door import (
     SESSIONS_MAX,
     SHUT_S,
     THIS_MACHINE,
-    Door,
+    OperatorSignIn,
     SecretExpired,
 )
 
@@ -26,7 +26,7 @@ class World:
         self.now = 1000.0
         self.told: list[str] = []
         quick = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
-        self.door = Door(now=lambda: self.now, tell=self.told.append, hasher=quick)
+        self.door = OperatorSignIn(now=lambda: self.now, tell=self.told.append, hasher=quick)
         assert self.told == []  # nobody listens yet
         self.door.open()
 

@@ -90,7 +90,7 @@ class Visitor:
         self.room.set()
 
 
-class Door:
+class Listener:
     """One listener for all farms of a node. Everything refused is counted by name."""
 
     def __init__(
@@ -163,17 +163,17 @@ class Door:
                 self.counts["ended_before_login"] += 1
                 return None
             self._renew()
-            verdict = login.on_bytes(data, now_ms())
-            if verdict is None:
+            result = login.on_bytes(data, now_ms())
+            if result is None:
                 continue
-            await asyncio.sleep(verdict.delay_ms / 1000)
-            reply = verdict.reply
-            if verdict.invited is not None:
-                welcome = await self.takers[verdict.invited.farm].welcome(verdict.invited)
+            await asyncio.sleep(result.delay_ms / 1000)
+            reply = result.reply
+            if result.invited is not None:
+                welcome = await self.takers[result.invited.farm].welcome(result.invited)
                 reply = encode_welcome(welcome) if welcome else reply
             writer.write(reply)
             await writer.drain()
-            return verdict.login
+            return result.login
 
     # --- after the login --------------------------------------------------------------------------
 

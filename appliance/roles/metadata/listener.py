@@ -28,7 +28,7 @@ _REQUEST_SIZE_MAX = 1 * MIB
 Ask = Callable[[Asker, Any], Awaitable[dict[str, Any]]]
 
 
-class Door:
+class Listener:
     """`open`, then `close`; `tell` in between."""
 
     def __init__(self, sockets: Path, cluster: bytes, ask: Ask, counters: Counter[str]) -> None:

@@ -41,7 +41,7 @@ class _Failures:
     shut_until: float = 0.0
 
 
-class Door:
+class OperatorSignIn:
     """`now` gives seconds of a clock that only goes forward; `tell` is given each new secret.
 
     Invariants: at most one secret is valid; at most SESSIONS_MAX sessions are, and at most

@@ -1,4 +1,4 @@
-"""The log sessions of all shards: they carry what the core has collected in its lanes.
+"""The log sessions of all shards, as they run: they carry what the core has collected in them.
 
     core ──records──▶ ┌──────────┐ ──requests──▶ the replica that a session takes for the primary
     core ◀──results── │ sessions │ ◀──replies─── the same
@@ -44,14 +44,14 @@ def geometry_of(node: NodeFolder) -> Geometry:
     return PRODUCTION
 
 
-def lanes_per_shard(node: NodeFolder, geometry: Geometry) -> int:
+def log_sessions_per_shard(node: NodeFolder, geometry: Geometry) -> int:
     """Sessions of the log for each shard: all edges together use half of what a shard remembers."""
     edges = len(node.site.nodes) * node.settings.edge_processes
     return max(1, min(VSR_SESSIONS_PER_EDGE, geometry.clients_max // (2 * edges)))
 
 
-class Lanes:
-    """All lanes of one edge. `wake` asks for a beat, which begins with `go_on`."""
+class EdgeLogSessions:
+    """All log sessions of one edge. `wake` asks for a beat, which begins with `go_on`."""
 
     def __init__(
         self, site: Site, *, edge: Edge, prng: Prng, wake: Callable[[], None], drops: Counter[str]
@@ -62,12 +62,14 @@ class Lanes:
         self.sessions = LogSessions(ticks_each=site.tick_ms // TICK_MS)
         self._edge, self._wake, self._drops = edge, wake, drops
         for shard in site.shards:
-            for lane in edge.lanes[shard.number]:
+            for log_session in edge.log_sessions[shard.number]:
                 client = new_client(site, shard, edge.geometry, prng)
-                self.sessions.open(client, group=shard.number, owner=lane.index, queue=lane)
+                self.sessions.open(
+                    client, group=shard.number, owner=log_session.index, queue=log_session
+                )
 
     def go_on(self) -> None:
-        """Let lanes ask again for which enough has collected."""
+        """Let log sessions ask again for which enough has collected."""
         self.has_answered = False
         self.sessions.go_on(clock.monotonic_ns())
         if self.sessions.effects:
