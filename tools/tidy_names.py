@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from tools.tidy_rules import BANNED_NAMES, STILL_SAID
+from tools.tidy_rules import BANNED_NAMES, STILL_ARGUMENTS, STILL_SAID
 from tools.tidy_source import Source, name_of
 
 _PLAIN_DECORATORS = {"property", "cached_property", "staticmethod", "classmethod", "contextmanager"}
@@ -48,6 +48,16 @@ def check_glossary(sources: list[Source], glossary: str) -> None:
         elif len(found) < allowed:
             message = f"{word!r} in {len(found)} names: lower its count in STILL_SAID"
             (found[-1][0] if found else sources[0]).report(1, "glossary", message)
+    said: set[str] = set()
+    for source in sources:
+        if source.room is not None:  # tests call what they will
+            for word, name, line in arguments_by(source, better):
+                said.add(word)
+                if word not in STILL_ARGUMENTS:
+                    message = f"argument {name}: the glossary says {better[word]}"
+                    source.report(line, "glossary", message)
+    for word in better.keys() & set(STILL_ARGUMENTS) - said:
+        sources[0].report(1, "glossary", f"{word!r} names no argument: out of STILL_ARGUMENTS")
 
 
 def named_by(source: Source, words: Collection[str]) -> Iterator[tuple[str, int]]:
@@ -55,19 +65,31 @@ def named_by(source: Source, words: Collection[str]) -> Iterator[tuple[str, int]
 
     A plural counts as its singular; names of tests are sentences and may say anything.
     """
-    singulars: dict[str, list[str]] = {}
-    for word in words:
-        for form in (word, word + "s"):
-            singulars.setdefault(form, []).append(word)
     names = [(Path(source.path).stem, 1)]
     for node in source.nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             names.append((node.name, node.lineno))
     for name, line in names:
         if not name.startswith("test_"):
-            for part in re.findall(r"[A-Z]?[a-z]+", name):
-                for word in singulars.get(part.lower(), ()):
-                    yield word, line
+            for word in words_in(name, words):
+                yield word, line
+
+
+def arguments_by(source: Source, words: Collection[str]) -> Iterator[tuple[str, str, int]]:
+    """Which of `words` arguments are named by: the word, the name and the line."""
+    for node in source.nodes:
+        if isinstance(node, ast.arg):
+            for word in words_in(node.arg, words):
+                yield word, node.arg, node.lineno
+
+
+def words_in(name: str, words: Collection[str]) -> Iterator[str]:
+    """Those of `words` that are parts of a name, in the singular or the plural."""
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)]
+    for word in words:
+        for part in parts:
+            if part in (word, word + "s"):
+                yield word
 
 
 def check_used(sources: list[Source]) -> None:

@@ -320,6 +320,23 @@ def test_no_name_is_added_that_the_glossary_advises_against(
     assert found(tmp_path, {ROLE: "A = 1\n"}) == [(ROLE, 1, "glossary")]
 
 
+def test_no_argument_of_the_program_is_named_by_what_the_glossary_advises_against(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy_names, "STILL_SAID", {})
+    monkeypatch.setattr(tidy_names, "STILL_ARGUMENTS", ("place",))
+    glossary = (
+        "| term | means | not |\n|---|---|---|\n| slot | | place |\n| log session | | lane |\n"
+    )
+    old = "def at(place):\n    return lambda plane: (place, plane)\n"
+    files = {"docs/glossary.md": glossary, ROLE: old}
+    assert found(tmp_path, files) == []
+    assert found(tmp_path, {ROLE: f"{old}\n\ndef to(log_lane):\n    return at(log_lane)\n"}) == [
+        (ROLE, 5, "glossary")
+    ]
+    assert found(tmp_path, {ROLE: "A = 1\n"}) == [(ROLE, 1, "glossary")]
+
+
 def test_what_tests_alone_use_is_no_part_of_the_program(tmp_path: Path) -> None:
     used = "import click\n\nfrom appliance.base.ring import Ring, head\n\nprint(Ring().at, head)\n"
     base = (
