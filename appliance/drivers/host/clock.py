@@ -1,4 +1,10 @@
-"""Time and chance, read in one place: cores get them as arguments."""
+"""The clocks and the chance that the roles around the log, such as replica and edge, hand to their
+cores.
+
+They are not the only place where time is read: other roles, drivers and commands call `time` for
+their deadlines, dates and figures. What never does is base, formats, cores and simulation, which
+are given the time: `tools/tidy.py` refuses the import there.
+"""
 
 import os
 import time
