@@ -1,12 +1,12 @@
-"""Each bound of the product once, with unit and reason.
+"""Every limit of the product: each stands here once, with its unit and its reason.
 
-Relations between them are asserted at import.
+Where one depends on another an assertion says how, and is checked when this module is imported.
 """
 
 KIB = 1 << 10  # bytes
 MIB = 1 << 20  # bytes
 
-JSON_DEPTH_MAX = 200  # values within values; ours need fewer, and who walks them bears more
+JSON_DEPTH_MAX = 200  # nesting that is read: our own texts have less, what walks them stands more
 
 # --- replication groups -------------------------------------------------------------------------
 
@@ -14,7 +14,8 @@ REPLICAS_MAX = 6  # active replicas of a shard; quorums are tabled for 1 to 6
 MEMBERS_MAX = 8  # replicas and standbys together: fits the route byte of a prepare
 SUPERBLOCK_COPIES = 4
 SUPERBLOCK_COPIES_TO_OPEN = 2  # that must agree
-# Read back before an update counts: 2 + 3 > 4, so a confirmed update is always seen.
+# An update counts when so many copies were read back. 2 + 3 > 4: any two copies that agree when a
+# volume is opened include one of these.
 SUPERBLOCK_COPIES_TO_CONFIRM = SUPERBLOCK_COPIES - SUPERBLOCK_COPIES_TO_OPEN + 1
 TICK_MS = 10  # unit of every timeout of a replica
 
@@ -28,16 +29,18 @@ SEGMENTS_MAX_DEFAULT = 4096  # extents of 23 MiB a shard may come to hold: 40 mi
 BODY_SIZE_MAX = 2048  # bytes of a record's body; longer texts become several records
 # results remembered for each device and room: a retry inside it gets the first ack
 WINDOW_LENGTH = 64
-# a window younger than 10 minutes goes only for its own author, or if he holds more than most
+# When the table of windows is full, one that was used in the last 10 minutes makes way only for its
+# own author, or if he holds more windows than most
 WINDOW_EVICT_AGE_US = 600 * 1_000_000
 # An author may hold this part of a shard's windows, and create as many rooms: 2,048 in production.
-# A user with ten devices in two hundred rooms has room; 64 users who want all can take it together
+# That is enough for a user with ten devices in two hundred rooms. 64 users who take all they can
+# fill the table
 WINDOW_SHARES = 64
-WINDOW_SHARE_MIN = 8  # of a table that is too small to be shared: the small geometry's whole one
-# Who holds no more than this part of a share, 64 windows, loses only what is the oldest of all
+WINDOW_SHARE_MIN = 8  # windows: where a 64th is less, as in the small geometry
+# An author with at most a 32nd of a share, 64 windows, loses one only if it is the oldest of all
 WINDOW_FEW = 32
-# by which a device's clock may be ahead of the group's when it names its messages. More protects
-# more devices; less leaves less to whoever names his messages in the future on purpose
+# How far a device's clock, by the times in its messages' ids, may be ahead of the group's. A larger
+# value bears with worse clocks, a smaller one leaves less to who dates messages ahead on purpose
 WINDOW_AHEAD_US = 60 * 1_000_000
 # by which the time in a client's msg_id may lie behind the clock of the node that takes it. What is
 # remembered of devices has no age of its own; an outbox that waited for longer is rare

@@ -1,11 +1,11 @@
-"""Fan-out: live subscriptions share one encoding of each message, lagging ones read stored pages.
+"""Fan-out: gives each message of a room to all that subscribe to it.
 
     lagging --caught_up--> live --full--> lagging        either --leave--> closed
 
-All live subscriptions of a room have been given exactly the records up to the room's head, so what
-is committed next is appended to each as it is. A lagging one reads from `next_op` on, page by page,
-while its session takes it, and is live when `next_op` is head + 1. Commits and pages never
-interleave, so the switch loses and doubles nothing.
+A live subscription was given every record up to the room's head. So the next message is encoded
+once, and the same bytes go to all of them. A lagging one is behind: it reads stored pages, from
+`next_op` on, as fast as its session takes them, and is live again when `next_op` is head + 1. No
+message is committed while a page is read, so none is lost or told twice when the two change over.
 """
 
 from collections import deque

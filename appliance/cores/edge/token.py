@@ -1,9 +1,10 @@
 """Tokens: who a client is and what he may do, from a JWT signed with Ed25519.
 
-Only Ed25519 is accepted, which headers call `EdDSA` (RFC 8037) or `Ed25519` (RFC 9864), and only
-with keys that are Ed25519: the key decides what the signature is. Times are compared with a `now`
-that is given; the JWT library's own clock is not asked. A refusal of what an issuer has signed says
-which claim, or which setting of the site, is not as it should be; nothing else is told back.
+The only algorithm is Ed25519; a header may call it `EdDSA` (RFC 8037) or `Ed25519` (RFC 9864). The
+key, which must be an Ed25519 key, decides how a signature is checked, never the header. Times are
+compared with the `now` of the caller, not by the JWT library with a clock of its own. If a
+signature is right and a claim is not, the refusal names the claim, or the setting of the site that
+forbids it. Where the signature is wrong, nothing is told about the claims.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""A replica: the dispatcher of one member. Events in by `on_...`, effects out, all in one
-deterministic order.
+"""A replica: hands each event of one member of a group to its handler, and puts what should happen
+outside into `effects`. Equal events give equal effects, in the same order.
 
     on_message  -> static rules -> prologue (learn of higher views) -> handler
     on_tick     -> timeouts
-    every event -> settle: what follows from the new state
+    every event -> settle: the steps that the new state allows
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from appliance.formats.envelope import Message
 from appliance.formats.lives import FLAG_UNVOUCHED
 from appliance.formats.status.replica import MemberState
 
-# passes over all rules after one event; the next event goes on
+# passes of `settle` over its steps after one event; what is left then waits for the next event
 SETTLE_ROUNDS_MAX = 8
 ASK_TICKS = 2  # between two questions for the log of a view that began without us
 

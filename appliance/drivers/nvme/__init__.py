@@ -22,6 +22,21 @@ asynchronous I/O; the back lane in small steps), flushes once, and hands all com
 event loop in one wake-up. While it is busy the next group gathers: there is no timer, an idle
 volume writes groups of one.
 
+The way of one write, that of a prepare, from the replica to its confirmation:
+
+    event loop      `Volume.write`   ─▶ address below the checkpoints? front lane, else back lane
+                                          │ queued with its token
+    thread          `Lane`                ▼
+                    take a group     ┌─────────┐  all that waits, up to 4 MiB; no two overlap
+                    stage            │ staging │  copied by address; neighbours become one run
+                                     └────┬────┘
+                    write                 ▼       O_DIRECT, past the page cache: into the device
+                    flush                 ▼       once for the group, unless each write was durable
+                    confirm               │       only if no flush of either lane has failed
+                                          ▼ the tokens of the group, in one wake-up
+    event loop      `Replica.on_write_done(token)`  ─▶ its witness is written, the same way; done,
+                                                       too, it is acknowledged (`cores/vsr/wal`)
+
 **Order.** Writes that overlap never share a group, so a byte range has one writer at a time and the
 later write wins. A read that overlaps a write under way waits for it; a read waits for no more than
 one group of other writes.
