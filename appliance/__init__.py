@@ -2,7 +2,7 @@
 
 The folders of this package stand on floors; an import goes down a floor or stays in its room:
 
-    5  __main__      the door
+    5  __main__      the entry point
     4  commands      one module per verb
     3  roles         cores and drivers wired to long-running duties;  simulation: the same cores
     with a seed

@@ -1,4 +1,4 @@
-"""The door: picks a verb, checks that assertions are on, gives each error a sentence and a code."""
+"""Picks a verb, checks that assertions are on, gives each error a sentence and a code."""
 
 import difflib
 import importlib

@@ -204,12 +204,12 @@ def decode_reconfigure(raw: bytes | memoryview) -> Reconfigure | None:
     return Reconfigure(epoch, replicas, members, Verdict(verdict))
 
 
-def encode_verdict(verdict: Verdict, timestamp: int) -> bytes:
+def encode_change_result(verdict: Verdict, timestamp: int) -> bytes:
     """64 bytes: the one result of a change."""
     return RESULT_STRUCT.pack(0, 0, timestamp, verdict, b"", b"")
 
 
-def decode_verdict(results: bytes | memoryview) -> Verdict:
+def decode_change_result(results: bytes | memoryview) -> Verdict:
     """The verdict in a reply's results."""
     assert len(results) == RESULT_SIZE
     return Verdict(RESULT_STRUCT.unpack(results)[3])

@@ -198,7 +198,7 @@ class Supervisor:
                 if kept.program is None:
                     raise
                 kept.reason = f"{kept.program.words[0]}: {error.strerror}"
-                await asyncio.sleep(self._judge(kept, NO_PROGRAM_CODE))
+                await asyncio.sleep(self._pause_after(kept, NO_PROGRAM_CODE))
                 continue
             if self._stop.is_set():
                 _send(kept, signal.SIGKILL)  # it came too late to be asked
@@ -208,7 +208,7 @@ class Supervisor:
             self._on_notification()  # what it said last, before its pid means nothing any more
             kept.process, kept.ready, kept.heard = None, False, None
             if not self._stop.is_set() and kept.wanted:
-                await asyncio.sleep(self._judge(kept, code))
+                await asyncio.sleep(self._pause_after(kept, code))
         await asyncio.Event().wait()  # until the supervisor has stopped all
 
     async def _start(self, kept: _Kept) -> Running:
@@ -241,7 +241,7 @@ class Supervisor:
                 self._report(f"{kept.child.name}: {name} refused: {why}; --strict wants it")
             self._give_up(MISTAKE_CODE)
 
-    def _judge(self, kept: _Kept, code: int) -> float:
+    def _pause_after(self, kept: _Kept, code: int) -> float:
         """Seconds until the next start after an exit with `code`, if the node does not give up."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         now = time.monotonic()
@@ -277,7 +277,7 @@ class Supervisor:
         if not kept.halt:
             kept.halt_since = time.monotonic()
         kept.halt = reason
-        self._look_round()
+        self._scan()
 
     # --- what whoever asks is told, and may wish
 
@@ -359,9 +359,9 @@ class Supervisor:
                 self._refused(kept, _refusals(entry[len(REFUSED) :]))
             elif entry.startswith(REASON):
                 kept.reason = entry[len(REASON) :]
-        self._look_round()
+        self._scan()
 
-    def _look_round(self) -> None:
+    def _scan(self) -> None:
         """Tell the service manager and the operator what changed as a whole."""
         halted = [kept for kept in self._kept if kept.halt]
         status = f"{len(self._kept) - len(halted)} of {len(self._kept)} processes serve"
@@ -384,7 +384,7 @@ class Supervisor:
                 if kept.halt and kept.ready and now - kept.ready_at >= YOUNG_S:
                     kept.halt = ""
                     self._report(f"{kept.child.name} serves again")
-                    self._look_round()
+                    self._scan()
             if self._told_ready and all(kept.well(now) for kept in self._kept):
                 notify("WATCHDOG=1")
             await asyncio.sleep(every)

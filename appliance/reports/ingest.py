@@ -27,7 +27,7 @@ from appliance.reports.archive import (
     wrong,
 )
 from appliance.reports.ledger import RECORDS, STAGING, Ledger, State, TableFile
-from appliance.reports.plan import Plan, ShardJudgement, judge_shard, plan_of, units_of
+from appliance.reports.plan import Plan, ShardResult, plan_of, units_of, validate_shard
 from appliance.reports.strays import STRAYS_MAX, strays
 from appliance.reports.unit import Part, PieceFound, Unit, UnitFound, work
 
@@ -151,13 +151,13 @@ class Ingest:
         units = self._units(plan)
         found = self._work(units)
         pieces = _by_file(found)
-        judgements = {}
+        results = {}
         for own in plan.shards:
             rooms = self._ledger.rooms(state, own.shard)
-            judgements[own.shard] = judge_shard(own, state.shard(own.shard), rooms, pieces)
-        bad = {index for judgement in judgements.values() for index in judgement.bad}
+            results[own.shard] = validate_shard(own, state.shard(own.shard), rooms, pieces)
+        bad = {index for result in results.values() for index in result.bad}
         parts = self._parts(units, found, bad)
-        self._commit(state, plan, judgements, parts)
+        self._commit(state, plan, results, parts)
         self.done.bytes_read += sum(piece.bytes_read for one in found for piece in one.pieces)
         self.done.files += len(plan.files) - len(bad)
         self._progress()
@@ -204,15 +204,15 @@ class Ingest:
         return parts
 
     def _commit(
-        self, state: State, plan: Plan, judgements: dict[int, ShardJudgement], parts: list[Part]
+        self, state: State, plan: Plan, results: dict[int, ShardResult], parts: list[Part]
     ) -> None:
         rooms = {}
-        for shard, judgement in judgements.items():
-            state.shards[shard] = judgement.state
-            rooms[shard] = judgement.rooms
-            self.done.quarantined += judgement.quarantined
+        for shard, result in results.items():
+            state.shards[shard] = result.state
+            rooms[shard] = result.rooms
+            self.done.quarantined += result.quarantined
             space = QUARANTINE_MAX - len(state.quarantine)
-            state.quarantine += judgement.quarantined[:space]
+            state.quarantine += result.quarantined[:space]
         moved = [(part, table_file(part)) for part in parts]
         state.moves = [(part.staged, file.path) for part, file in moved]
         state.deletes = []

@@ -1,8 +1,8 @@
-"""A batch of manifests dealt as units of work, and the judgement over what the tasks found.
+"""A batch of manifests dealt as units of work, and what the tasks found, validated.
 
 manifests of a batch ──▶ files ──▶ pieces ──▶ units ──▶ tasks ──▶ pieces found
                                                                       │
-state of each shard  ──────────────────────────────▶ judge_shard ◀────┘──▶ bad files, new state
+state of each shard  ───────────────────────────▶ validate_shard ◀────┘──▶ bad files, new state
 """
 
 from __future__ import annotations
@@ -141,11 +141,11 @@ def _pieces(files: Iterable[PlannedFile], size: int) -> Iterator[Piece]:
             )
 
 
-# --- judgement ------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class ShardJudgement:
+class ShardResult:
     """What of a shard's batch counts."""
 
     state: ShardState
@@ -154,9 +154,9 @@ class ShardJudgement:
     quarantined: list[Quarantined]
 
 
-def judge_shard(
+def validate_shard(
     own: ShardPlan, before: ShardState, rooms: Array, found: dict[int, list[PieceFound]]
-) -> ShardJudgement:
+) -> ShardResult:
     """Decide which files count: theirs is no problem, and all chains of rooms join.
 
     Each round the first file at which a chain breaks is taken out, with its records as lost.
@@ -191,7 +191,7 @@ def judge_shard(
             )
     state = _state_after(own, before, good, found, lost)
     rows = [row for one in own.judged for row in one.quarantined] + list(bad.values())
-    return ShardJudgement(state, joined, bad, rows)
+    return ShardResult(state, joined, bad, rows)
 
 
 def _owner(index: int, runs: list[Array], owners: list[PlannedFile]) -> PlannedFile:

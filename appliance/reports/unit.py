@@ -215,7 +215,7 @@ def _records(
         if digest is not None:
             digest.update(room)  # type: ignore[attr-defined]
         found = block.verify(room, count, piece.first_log_seq + done, time_before)
-        problem = _judge(found, wanted, piece)
+        problem = _validate(found, wanted, piece)
         if problem is not None:
             return problem._replace(record=problem.record + piece.start + done)
         times = found.records["timestamp"]
@@ -234,7 +234,7 @@ def _records(
     return None
 
 
-def _judge(found: block.Verified, chunk: bytes, piece: Piece) -> Problem | None:
+def _validate(found: block.Verified, chunk: bytes, piece: Piece) -> Problem | None:
     """The first record that is wrong by itself, else the chunk that is not the manifest's."""
     as_signed = sha256(found.hashes.tobytes()).digest() == chunk
     if found.problem is not None:

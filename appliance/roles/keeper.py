@@ -119,7 +119,7 @@ class KeeperRole:
         while not self._stopped.is_set():
             for shard in self._node.shards:
                 with self._beat.weathers():
-                    await self._look(shard)
+                    await self._poll(shard)
             try:
                 async with asyncio.timeout(self._every_s):
                     await self._stopped.wait()
@@ -129,7 +129,7 @@ class KeeperRole:
         await self._life.close()
         return self._beat.exit_code
 
-    async def _look(self, shard: Shard) -> None:
+    async def _poll(self, shard: Shard) -> None:
         site = self._node.site
         status = await asyncio.to_thread(
             status_of,

@@ -297,7 +297,7 @@ class Edge:
             _, _, index, body, count = effect
             self._request(self.log_sessions[index], bytes(body[SESSION_BLOCK_SIZE:]), count)
         elif effect[0] == core.LOOK_UP:
-            self.chat.locally(self._look_up, self.machine.disk.life, self.life, effect[2])
+            self.chat.locally(self._lookup, self.machine.disk.life, self.life, effect[2])
         elif effect[0] == core.MEND:
             self.chat.locally(self._mend, self.machine.disk.life, effect[2])
         else:
@@ -320,7 +320,7 @@ class Edge:
         )
         chat.sessions.request(session, OPERATION_APPEND, records, count)
 
-    def _look_up(self, machine_life: int, life: int, room_ids: list[bytes]) -> None:
+    def _lookup(self, machine_life: int, life: int, room_ids: list[bytes]) -> None:
         """The replica of this machine answers with the rows of rooms."""
         rooms = self.machine.rooms
         if life != self.life or machine_life != self.machine.disk.life or rooms is None:

@@ -49,9 +49,9 @@ class Keeper:
         return "the operator waits for the end of segments" if self._raw else ""
 
     def _pause(self) -> None:
-        self.schedule.after(ticks_around(self.prng, PAUSE_TICKS_MEAN) * TICK_US, self._look)
+        self.schedule.after(ticks_around(self.prng, PAUSE_TICKS_MEAN) * TICK_US, self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if not self.active:
             return
         sealed = self.rooms.log_seq // self.geometry.segment_records

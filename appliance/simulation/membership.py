@@ -18,7 +18,7 @@ from appliance.formats.membership import (
     MemberChange,
     Reconfigure,
     Verdict,
-    decode_verdict,
+    decode_change_result,
     encode_change,
     encode_reconfigure,
 )
@@ -147,7 +147,7 @@ class MemberChanges:
         """The change is made, or refused, or cannot be made yet."""
         assert self._wanted is not None
         what, _ = self._wanted
-        verdict = decode_verdict(results)
+        verdict = decode_change_result(results)
         if verdict in NOT_YET and self._tries < TRIES_MAX:
             self._tries += 1
             self.schedule.after(AGAIN_TICKS * TICK_US, self._ask_again, session)

@@ -104,7 +104,7 @@ class Directory:
         status = status_of(poster, date, document)
         self.documents[poster] = Held(index, date, self.time.now_ms, value, status)
         self._tell_date()
-        self._judge(poster)
+        self._choose(poster)
         return True
 
     # --- time -------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Directory:
                         able[poster] = serving[poster]
         return able or serving
 
-    def _judge(self, poster: int) -> None:
+    def _choose(self, poster: int) -> None:
         self.publisher.judge(poster, self.candidates())
         shards = {e.shard for held in self.documents.values() for e in held.status.endpoints}
         for shard in sorted(shards | set(self.shippers)):

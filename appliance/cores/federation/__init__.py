@@ -12,7 +12,7 @@ No message is numbered, no participant is counted, and any bearer will do that p
     on_message ─▶ known? ─▶ waiting ── nothing missing ─▶ Append ─▶ on_committed ─▶ log, Delivered
                               └─ missing ─▶ wanted ─▶ Retrieve (a store), repair request (everybody)
 
-    channel      the door: events in, effects out, the next deadline
+    channel      the entry point: events in, effects out, the next deadline
     state        all that is known, and the effects of one input
     sending      local, sync and ephemeral messages, what is sent again
     receiving    what comes in, waits, and is delivered

@@ -1,4 +1,4 @@
-"""One participant of one channel: the door to the core of federation."""
+"""One participant of one channel: the entry point to the core of federation."""
 
 import hashlib
 from collections.abc import Iterable

@@ -208,13 +208,13 @@ class ClientLogin:
         """None: more is needed."""
         try:
             head = self._head.feed(data)
-            return None if head is None else self._judge(parse_answer(head), now_ms)
+            return None if head is None else self._validate(parse_answer(head), now_ms)
         except HeadMalformed as error:
             return self._give_up(error.reason, now_ms)
         except DigestMalformed:
             return self._give_up("digest_malformed", now_ms)
 
-    def _judge(self, answer: AnswerHead, now_ms: int) -> Again | Entered | GaveUp:
+    def _validate(self, answer: AnswerHead, now_ms: int) -> Again | Entered | GaveUp:
         if answer.status == 101 and self._sent is not None:
             return self._welcomed(answer, self._sent, now_ms)
         if answer.status != 401:

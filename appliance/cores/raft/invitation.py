@@ -89,7 +89,7 @@ def encode_join(code: Code, version: str, host: str, endpoint: str, pin: bytes) 
     return encode_head(f"GET /GarlicFarm/{code.farm}/{version}/join HTTP/1.1", fields)
 
 
-def judge_join(
+def validate_join(
     farm: str, invitations: dict[str, int], request: RequestHead, now_ms: int
 ) -> Invited | str:
     """Who it is, and its invitation is used then; or why it counts for nothing, in a word.

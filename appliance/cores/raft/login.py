@@ -36,7 +36,7 @@ from appliance.cores.raft.http_head import (
     encode_head,
     parse_request,
 )
-from appliance.cores.raft.invitation import Invited, judge_join, path_of_login
+from appliance.cores.raft.invitation import Invited, path_of_login, validate_join
 from appliance.cores.raft.nonces import ENTROPY_SIZE, Nonces
 from appliance.cores.raft.users import FARM_NAME, User
 
@@ -88,7 +88,7 @@ class Gate:
     algorithms: tuple[str, ...] = tuple(reversed(ALGORITHMS))  # the stronger one first
     features: tuple[str, ...] = FEATURES
     hint: LeaderHint | None = None
-    invitations: dict[str, int] = field(default_factory=dict)  # as `judge_join` wants them
+    invitations: dict[str, int] = field(default_factory=dict)  # as `validate_join` wants them
 
     def __post_init__(self) -> None:
         assert FARM_NAME.fullmatch(self.farm)
@@ -127,7 +127,7 @@ class ServerLogin:
         """None: more is needed. The result is counted and final."""
         try:
             head = self._head.feed(data)
-            result = None if head is None else self._judge(parse_request(head), now_ms)
+            result = None if head is None else self._validate(parse_request(head), now_ms)
         except (HeadMalformed, DigestMalformed) as error:
             reason = error.reason if isinstance(error, HeadMalformed) else "digest_malformed"
             result = LoginResult(_refusal(400), reason)
@@ -135,7 +135,7 @@ class ServerLogin:
             self._doorway.counts[result.reason] += 1
         return result
 
-    def _judge(self, request: RequestHead, now_ms: int) -> LoginResult:
+    def _validate(self, request: RequestHead, now_ms: int) -> LoginResult:
         target = without_origin(request.target)
         gate = self._doorway.gates.get(target)
         if gate is None and target.endswith("/join"):
@@ -167,7 +167,7 @@ class ServerLogin:
         )
 
     def _invitation(self, gate: Gate, request: RequestHead, now_ms: int) -> LoginResult:
-        judged = judge_join(gate.farm, gate.invitations, request, now_ms)
+        judged = validate_join(gate.farm, gate.invitations, request, now_ms)
         if isinstance(judged, Invited):
             return LoginResult(_refusal(404), "invited", invited=judged)
         delay_ms = self._doorway.failure_delay_ms(self._address, now_ms)

@@ -253,7 +253,7 @@ class Member:
         applied, self.commit = self.commit, commit
         self._apply(applied)
         self.refresh_peers()
-        self._judge_standing()
+        self._validate_standing()
         distance = self.commit - max(self.log.snapshot_index, self.snapshot_asked)
         if distance > self.settings.snapshot_distance:
             self.snapshot_asked = self.commit
@@ -264,7 +264,7 @@ class Member:
             entries = self.log.take(applied + 1, self.commit)
             self.beat.words.append(Apply(applied + 1, entries))
 
-    def _judge_standing(self) -> None:
+    def _validate_standing(self) -> None:
         configuration = self.log.configuration_at(self.commit)[1]
         if self.standing == MEMBER and self.role != LEADER and configuration.servers:
             if self.id not in configuration.ids:

@@ -34,8 +34,8 @@ from appliance.formats.membership import (
     decode_change,
     decode_reconfigure,
     encode_change,
+    encode_change_result,
     encode_reconfigure,
-    encode_verdict,
 )
 
 OPERATIONS = (env.OPERATION_MEMBER_CHANGE, env.OPERATION_RECONFIGURE)
@@ -147,7 +147,7 @@ def apply(member: Member, header: Header, body: bytes | memoryview) -> bytes:
         member.mark("membership_changed")
     else:
         member.mark("membership_refused")
-    return encode_verdict(change.verdict, header.timestamp)
+    return encode_change_result(change.verdict, header.timestamp)
 
 
 def take_effect(member: Member, header: Header) -> None:

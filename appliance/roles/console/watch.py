@@ -100,16 +100,16 @@ class Watch:
     def poll(self) -> None:
         """One look, from a program that does nothing else."""
         self._site.poll()
-        self._look([self._ask(source) for source in self._sources])
+        self._observe([self._ask(source) for source in self._sources])
 
     async def poll_beside(self) -> None:
         """One look, from within a loop: a process that hangs delays no other."""
         self._site.poll()
         loop = asyncio.get_running_loop()
         asked = (loop.run_in_executor(self._pool, self._ask, source) for source in self._sources)
-        self._look(await asyncio.gather(*asked))
+        self._observe(await asyncio.gather(*asked))
 
-    def _look(self, said: list[dict[str, Any] | None]) -> None:
+    def _observe(self, said: list[dict[str, Any] | None]) -> None:
         self.answers = dict(map(self._read, self._sources, said))
         self.console.on_poll(
             self.answers,

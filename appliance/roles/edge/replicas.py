@@ -131,7 +131,7 @@ class Local:
         if self.link.connected:
             self.link.send(self.link.signer.frame(header, body))
 
-    def look_up(self, room_ids: list[bytes]) -> None:
+    def lookup(self, room_ids: list[bytes]) -> None:
         """Ask for rooms by id; the core hears the answer."""
         self.link.ask(LOCAL_READ_ROOMS, room_ids, body=b"".join(room_ids))
 

@@ -107,7 +107,7 @@ class EdgeRole:
             on_status=self._watch.on_status,
         )
         self._directory = DirectoryFile(node)
-        self._look_at_directory()
+        self._poll_directory()
         self._listeners = Listeners(
             self,
             lambda: self._node,
@@ -137,7 +137,7 @@ class EdgeRole:
         self._replicas.on_site(self._node)
         self._listeners.on_site()
 
-    def _look_at_directory(self) -> None:
+    def _poll_directory(self) -> None:
         if self._directory.look():
             places = elsewhere_listed(self._directory.content, self._node)
             self._edge.on_directory(self._directory.data, self._directory.version, places)
@@ -218,7 +218,7 @@ class EdgeRole:
             elif kind == CLOSE:
                 closing.append(effect)
             elif kind == LOOK_UP:
-                self._replicas.local(effect[1]).look_up(effect[2])
+                self._replicas.local(effect[1]).lookup(effect[2])
             elif kind == ASK:
                 self._replicas.objects.ask(effect[1], effect[2])
             elif kind == SAY:
@@ -277,7 +277,7 @@ class EdgeRole:
             self._watch.learn(*reported)
         if self._number == 0:
             self._growth.go_on(self._watch.view, self._edge.lookup.shard_room)
-        self._look_at_directory()
+        self._poll_directory()
 
     # --- chat clients
 

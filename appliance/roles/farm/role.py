@@ -150,7 +150,7 @@ class FarmRole:
         self._life.opened(self._door.close)
         self._life.opened(self.posts.close)
         self._beat.seconds()
-        for duty in (self.status.lag.watch(), self._look_after(), self.audit.run()):
+        for duty in (self.status.lag.watch(), self._poll(), self.audit.run()):
             self._beat.task(loop.create_task(duty))
         try:
             if self.member is not None:
@@ -206,7 +206,7 @@ class FarmRole:
 
     # --- the beat
 
-    async def _look_after(self) -> None:
+    async def _poll(self) -> None:
         """See what is due: each second, and when the log has brought something."""
         loop = asyncio.get_running_loop()
         while True:

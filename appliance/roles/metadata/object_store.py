@@ -31,9 +31,9 @@ class ObjectStore:
             ) from error
         self._store = Store(folder, [_DATABASE], map_size)
         self._view = contextlib.ExitStack()
-        self._look()
+        self._reopen()
 
-    def _look(self) -> None:
+    def _reopen(self) -> None:
         self._reading = self._view.enter_context(self._store.reading())
         self._get = self._reading.getter(_DATABASE)
 
@@ -60,13 +60,13 @@ class ObjectStore:
         except StoreFull as error:
             raise ObjectsFull(str(error)) from error
         finally:
-            self._look()
+            self._reopen()
 
     def enlarge(self, map_size: int) -> None:
         """Let it grow to `map_size` bytes."""
         self._view.close()
         self._store.enlarge(map_size)
-        self._look()
+        self._reopen()
 
     @property
     def map_size(self) -> int:

@@ -24,7 +24,7 @@ from appliance.formats.membership import (
     MemberChange,
     Reconfigure,
     Verdict,
-    decode_verdict,
+    decode_change_result,
     encode_change,
     encode_reconfigure,
 )
@@ -92,13 +92,13 @@ async def change_members(
                 f"the change ({what})",
                 again=False,  # somebody may have changed it back
             )
-            verdict = decode_verdict(raw)
+            verdict = decode_change_result(raw)
             if verdict not in _LATER or time.monotonic() > deadline:
                 break
             session.waits("the end of a change that is under way")
             session.greet()
             await asyncio.sleep(AGAIN_S)
-        _judge(shard, verdict, f"{what} {name}", say)
+        _tell_result(shard, verdict, f"{what} {name}", say)
         wanted = change.kind == KIND_ADD
         while (change.replica_id in session.configuration.members) != wanted:
             if time.monotonic() > deadline + PATIENCE_S:
@@ -135,13 +135,13 @@ async def reconfigure(
             raw = await session.ask(
                 OPERATION_RECONFIGURE, encode_reconfigure(order), PATIENCE_S, "the reconfiguration"
             )
-            verdict = decode_verdict(raw)
+            verdict = decode_change_result(raw)
             waits = verdict in (Verdict.STANDBY_NOT_READY, Verdict.IN_PROGRESS)
             if not waits or time.monotonic() > deadline:
                 break
             session.waits(f"what a change needs: {verdict.name.lower()}")
             await asyncio.sleep(AGAIN_S)
-    _judge(shard, verdict, what, say)
+    _tell_result(shard, verdict, what, say)
 
 
 def exchanged(
@@ -168,7 +168,7 @@ def exchanged(
     return tuple(members)
 
 
-def _judge(shard: Shard, verdict: Verdict, what: str, say: Say) -> None:
+def _tell_result(shard: Shard, verdict: Verdict, what: str, say: Say) -> None:
     """Say what was committed; StorageError for a refusal."""
     said = verdict.name.lower()
     if verdict not in (Verdict.OK, Verdict.ALREADY_APPLIED):

@@ -129,7 +129,7 @@ class MemberLinks:
             name = self._node.site.nodes[connection.node].name
             self.suspicions.of_version(name, connection.version, clock.monotonic_ns())
 
-    def look_for_suspicions(self, found: Mapping[bytes, dict[str, int]]) -> None:
+    def scan_suspicions(self, found: Mapping[bytes, dict[str, int]]) -> None:
         """`found` by the core in messages, by the id of who sent them."""
         names = self._node.site.nodes
         for replica_id, reasons in found.items():

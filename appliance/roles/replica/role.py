@@ -258,7 +258,7 @@ class ReplicaRole:
 
     def _each_second(self) -> None:
         self._watch.poll()
-        self._members.look_for_suspicions(self._core.suspicions)
+        self._members.scan_suspicions(self._core.suspicions)
         if self._volume.displaced():
             self._halt("VOLUME_MOVED", "its folder no longer leads to the files that are open")
         left = self._frames.nonces_left

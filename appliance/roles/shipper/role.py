@@ -109,9 +109,9 @@ class ShipperRole:
 
     def _each_second(self) -> None:
         self._watch.poll()
-        self._look_at_directory()
+        self._poll_directory()
 
-    def _look_at_directory(self) -> None:
+    def _poll_directory(self) -> None:
         """Tell each shard whom the farm wants to ship; without a farm they keep to their turns."""
         if self._directory is None:
             return

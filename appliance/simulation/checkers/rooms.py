@@ -101,9 +101,9 @@ class RoomsModel:
         for i in range(count):
             record = body[i * RECORD_SIZE : (i + 1) * RECORD_SIZE]
             result = results[i * RESULT_SIZE : (i + 1) * RESULT_SIZE]
-            self._judge(op, timestamp - (count - 1 - i), record, result)
+            self._check(op, timestamp - (count - 1 - i), record, result)
 
-    def _judge(self, op: int, timestamp: int, record: bytes, result: bytes) -> None:
+    def _check(self, op: int, timestamp: int, record: bytes, result: bytes) -> None:
         key = key_of(record)
         if not self._was_asked(key, record):
             violated(NAME, f"op {op} holds a record that nobody asked for: {key}")

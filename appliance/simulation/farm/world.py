@@ -310,7 +310,7 @@ class FarmWorld:
                     process.crash()
                 self._restart(member)
             if done and self._agreed():
-                self._judge()
+                self._check()
                 return
         violated(
             "progress",
@@ -329,7 +329,7 @@ class FarmWorld:
             ends.append(commit)
         return len(set(ends)) == 1 and ends[0] == len(self.checkers.committed)
 
-    def _judge(self) -> None:
+    def _check(self) -> None:
         for value in self.checkers.acknowledged:
             if value not in self.checkers.places:
                 violated("yes", f"{value!r} is lost")

@@ -20,8 +20,8 @@ from appliance.cores.raft.invitation import (
     Code,
     Invited,
     digest_of,
-    judge_join,
     parse_code,
+    validate_join,
 )
 from appliance.roles.farm import founding
 from appliance.roles.farm.guests import invite, read_invitations
@@ -161,10 +161,10 @@ def request(**changes: str) -> RequestHead:
 
 def test_an_invitation_counts_once_and_until_it_expires() -> None:
     known = {digest_of(SECRET): 1000}
-    assert judge_join("farm", known, request(), 1000) == "invitation_expired"
-    found = judge_join("farm", known, request(), 999)
+    assert validate_join("farm", known, request(), 1000) == "invitation_expired"
+    found = validate_join("farm", known, request(), 999)
     assert found == Invited("farm", digest_of(SECRET), "tcp://10.0.0.1:7", b"\xcd" * 32)
-    assert judge_join("farm", known, request(), 999) == "invitation_used"
+    assert validate_join("farm", known, request(), 999) == "invitation_used"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_is_no_invitation_is_refused_by_name_and_uses_none(
     changes: dict[str, str], reason: str
 ) -> None:
     known = {digest_of(SECRET): 1000}
-    assert judge_join("farm", known, request(**changes), 0) == reason
+    assert validate_join("farm", known, request(**changes), 0) == reason
     assert known == {digest_of(SECRET): 1000}
 
 

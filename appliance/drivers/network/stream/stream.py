@@ -126,7 +126,7 @@ class Stream(asyncio.Protocol):
         self._codec = codec
         loop = asyncio.get_running_loop()
         self._heard_at = self._left_at = loop.time()
-        self._timer = loop.call_later(_TICK_S, self._look)
+        self._timer = loop.call_later(_TICK_S, self._poll)
 
     def _identify(self) -> str:
         """The name of the peer's owner; empty for a stranger."""
@@ -178,7 +178,7 @@ class Stream(asyncio.Protocol):
 
     # --- deadlines
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         waiting = self.waiting
@@ -191,7 +191,7 @@ class Stream(asyncio.Protocol):
             self.abort("silent")
         else:
             self._tell_writable()
-            self._timer = loop.call_later(_TICK_S, self._look)
+            self._timer = loop.call_later(_TICK_S, self._poll)
 
     def _tell_writable(self) -> None:
         if self._full and self._codec is not None and not self.reason:
