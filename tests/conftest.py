@@ -23,7 +23,7 @@ import hypothesis
 import psutil
 import pytest
 
-from tests import forked, side_by_side, speed
+from tests import forked, removal, side_by_side, speed
 from tests.marked import RUN_FOLDER, RUN_MARK, RUN_OWNER, processes_marked
 from tests.ports import FreePorts, ports_of_a_run
 from tests.record import SOAK, left_to_soak, logs_of_sites
@@ -52,6 +52,7 @@ first_seen = pytest.StashKey[dict[str, str]]()  # what lasts longer than its fil
 file_of_test = pytest.StashKey[str]()  # which ends now
 file_begun = pytest.StashKey[Path]()  # of the test that runs
 file_began_s = pytest.StashKey[float]()  # since 1970
+has_failed = pytest.StashKey[bool]()  # of a test
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -99,6 +100,7 @@ def is_worker(config: pytest.Config) -> bool:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if run_folder in config.stash:
+        removal.make_whole(config.stash[run_folder])
         shutil.rmtree(config.stash[run_folder], ignore_errors=True)
 
 
@@ -193,6 +195,7 @@ def pytest_runtest_makereport(
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         report.sections.append(("seed", f"seed of this test: {seed_of(item)}"))
     if report.failed:
+        item.stash[has_failed] = True
         since_s = item.config.stash[file_began_s]
         report.sections.extend(logs_of_sites(Path(item.config.option.basetemp), since_s))
     return report
@@ -245,6 +248,15 @@ def hdfs(hdfs_of_run: hdfs_site.Hdfs) -> hdfs_site.Hdfs:
     """The run's HDFS, both its parts serving, whatever the test before did to them."""
     hdfs_of_run.ensure()
     return hdfs_of_run
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Pytest's own, which is gone with its test unless that failed: in no time, though a site lies
+    in it."""
+    yield tmp_path
+    if not request.node.stash.get(has_failed, False):
+        removal.make_whole(tmp_path)
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import tempfile
 import uuid
 from collections import Counter
-from pathlib import Path
 
 from cryptography.hazmat.primitives import hashes
 
@@ -18,20 +16,18 @@ from tests.drivers.network.quic.quic_client import dial
 from tests.drivers.network.quic.test_neighbours import move
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
+from tests.removal import folder_on_disk
 from tests.roles.edge_site import EdgeSite, until
-from tests.roles.replica_group import REPO
 from tests.roles.ways import WebSocketHttp3
 
-BUILD = REPO / "build"
 MOVES = 50
 LOOKS = 6  # by connections of their own, which the kernel spreads over both processes
 
 
 def test_a_conversation_goes_on_over_fifty_changes_of_address(free_ports: FreePorts) -> None:
-    BUILD.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
-    with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
-        with EdgeSite(Path(name) / "a", nodes=1, ports=ports, edge_processes=2) as site:
+    with folder_on_disk() as place:
+        with EdgeSite(place / "a", nodes=1, ports=ports, edge_processes=2) as site:
             site.start_all()
             site.start_edge(0, 1)
             until(lambda: told(site, 1), "the second process is there")
