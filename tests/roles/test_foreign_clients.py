@@ -26,28 +26,26 @@ from appliance.formats.client.subscribing import SubscribeRoom
 from appliance.formats.room_name import room_id_of
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
+from tests.removal import folder_on_disk
 from tests.roles.edge_site import EdgeSite, until
-from tests.roles.replica_group import REPO
 from tests.roles.talk import Talk
 from tests.roles.ways import WAYS, Ended, Way
 
-BUILD = REPO / "build"
 JWT = re.compile(rb"eyJ[\w-]{8,}\.[\w-]{8,}")  # two parts of a token are as bad as three
 SEARCHED_SIZE_MAX = 8 << 20  # of a file: larger ones are volumes
 SLOW = {"head": "-H", "body": "-B", "range": "-R", "read": "-X"}
-SLOW_CONNECTIONS, SLOW_CONNECTIONS_SOAK = 500, 2000  # of each kind
-SLOW_S = 2  # of all, and a second for each thousand, as so many begin in one
+SLOW_CONNECTIONS, SLOW_CONNECTIONS_SOAK = 300, 2000  # of each kind
+SLOW_S = 1  # of all, and two more for each thousand: so many begin in one
 GROWTH_MAX = 1.1
 
 
 @pytest.fixture(scope="module")
 def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
     """One node."""
-    BUILD.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
-    with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
+    with folder_on_disk() as place:
         all_come = {"address_connect_rate": 1_000_000, "log_level": "debug"}
-        with EdgeSite(Path(name) / "a", nodes=1, ports=ports, geometry="small", **all_come) as made:
+        with EdgeSite(place / "a", nodes=1, ports=ports, geometry="small", **all_come) as made:
             made.start_all()
             yield made
 
@@ -144,7 +142,7 @@ def test_many_slow_requests_of_each_kind_hold_nobody_up(site: EdgeSite, count: i
     at_once(count // 10, 1)  # what is made once is made
     before, accepted = edge.memory_info().rss, events(site)["accepted"]
     with Talk(site) as talk:
-        at_once(count, SLOW_S + count // 1000)
+        at_once(count, SLOW_S + 2 * (count // 1000))
     counted = events(site)
     print(f"{before >> 10} KiB; {talk.said} sent beside; {counted}")
     assert talk.said > 0

@@ -3,11 +3,9 @@
 import asyncio
 import contextlib
 import json
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +24,8 @@ from appliance.formats.client.sign_in import Hello, RefreshToken
 from appliance.formats.client.subscribing import SubscribeRoom, UnsubscribeRoom
 from tests.drivers.network.quic.quic_client import dial as dial_quic
 from tests.ports import FreePorts
+from tests.removal import folder_on_disk
 from tests.roles.edge_site import EdgeSite, insecure
-from tests.roles.replica_group import REPO
 from tests.roles.ways import (
     WAYS,
     Ended,
@@ -43,7 +41,6 @@ from tests.roles.ways import (
 )
 from tests.system.local_site import wait_until
 
-BUILD = REPO / "build"
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10_000_000)
 VARYING = {"timestamp", "hash", "expires_at", "detail", "stale_since"}
 KINDS = [(way, binary) for way in WAYS for binary in (True, False) if way.speaks(binary)]
@@ -52,10 +49,9 @@ KINDS = [(way, binary) for way in WAYS for binary in (True, False) if way.speaks
 @pytest.fixture(scope="module")
 def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
     """Two nodes; tests leave them as they were."""
-    BUILD.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
-    with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
-        with EdgeSite(Path(name) / "a", nodes=2, ports=ports, **UNLIMITED) as made:
+    with folder_on_disk() as place:
+        with EdgeSite(place / "a", nodes=2, ports=ports, **UNLIMITED) as made:
             made.start_all()
             yield made
 
@@ -459,7 +455,7 @@ def test_a_client_of_ours_has_each_message_once_and_in_order_by_every_transport(
     site: EdgeSite, name: str
 ) -> None:
     """Also over a connection that breaks in between."""
-    count, room_name = 300, f"ours-{name}"
+    count, room_name = 100, f"ours-{name}"
     endpoints = [Endpoint("127.0.0.1", port, insecure()) for port in site.ports]
     carried = transport_named(name)
 

@@ -157,6 +157,12 @@ class ConversingClient(H3Client):
         elif isinstance(event, DataReceived):
             self.changed.set()
 
+    async def wait_closed(self) -> None:
+        """It has said that it goes. The library would stay for some round trips more, to say so
+        again to who has not heard, and each conversation would wait for that."""
+        if self._timer is not None:
+            self._timer.cancel()
+
 
 def connecting(port: int) -> Any:
     """A connection on QUIC to be, as a context."""
