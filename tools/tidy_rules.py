@@ -169,7 +169,7 @@ EXCEPTIONS: list[tuple[str, str, str]] = [
 STILL_LARGE: list[tuple[str, str, int]] = [
     ("appliance/cores/edge/session.py", "Session", 27),
     ("appliance/cores/federation/parameters.py", "Parameters", 38),
-    ("appliance/cores/vsr/member.py", "", 644),
+    ("appliance/cores/vsr/member.py", "", 647),
     ("appliance/cores/vsr/member.py", "Member", 116),
     ("appliance/cores/vsr/normal.py", "", 487),
 ]
@@ -227,7 +227,7 @@ STILL_SLICED: dict[str, int] = {
     "appliance/cores/metadata/packets.py": 1,
     "appliance/cores/raft/invitation.py": 1,
     "appliance/cores/setup/machine.py": 1,
-    "appliance/drivers/host/operator_door.py": 1,
+    "appliance/drivers/host/operator_sign_in.py": 1,
     "appliance/drivers/network/quic_links/quic_link.py": 1,
     "appliance/drivers/network/websocket.py": 2,
     "appliance/node/founding.py": 1,

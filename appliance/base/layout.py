@@ -75,6 +75,7 @@ def int_of(dtype: np.dtype, name: str) -> IntOf:
     start, read = offset_of(dtype, name), struct_of(np.dtype([(name, dtype[name])])).unpack_from
 
     def value(raw: bytes | bytearray | memoryview) -> int:
-        return read(raw, start)[0]
+        number: int = read(raw, start)[0]
+        return number
 
     return value

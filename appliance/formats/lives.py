@@ -62,7 +62,8 @@ _START = struct.Struct("<I")
 
 def start_of(nonce: bytes) -> int:
     """What tells a life from another one of its number: the first word of its random nonce."""
-    return _START.unpack_from(nonce)[0]
+    start: int = _START.unpack_from(nonce)[0]
+    return start
 
 
 FLAG_UNVOUCHED, FLAG_REMADE = 1, 2  # of a volume: in the superblock and in a ping

@@ -175,7 +175,8 @@ class Answers:
 
     def _given(self, i: int, at: int) -> int:
         """A number of result `i`."""
-        return _NUMBER.unpack_from(self._results, i * RESULT_SIZE + at)[0]
+        number: int = _NUMBER.unpack_from(self._results, i * RESULT_SIZE + at)[0]
+        return number
 
 
 def ack_of(record: bytes) -> MessageAck:

@@ -62,7 +62,8 @@ def file_system_of_memory(path: Path) -> str | None:
 
 def _file_system_type(statfs: "ctypes.Array[ctypes.c_char]") -> int:
     """Its first word; of a number of 32 bits some kernels extend the sign."""
-    return _WORD.unpack_from(statfs)[0]
+    word: int = _WORD.unpack_from(statfs)[0]
+    return word
 
 
 def lasting_inode(fd: int) -> int:
