@@ -123,6 +123,14 @@ def _remove_refusal(look: Look, about: About) -> str:
     return ""
 
 
+def _admit_shown(look: Look, row: About) -> list[About]:
+    """Beside the site: who is no member stands in no row of the farm."""
+    if look.farm is None or row != About():
+        return []
+    nodes = range(len(look.site.nodes))
+    return [About(node) for node in nodes if _farm_id(look, node) and not _belongs(look, node)]
+
+
 def _admit_refusal(look: Look, about: About) -> str:
     if why := _cannot_commit(look):
         return why
@@ -241,11 +249,9 @@ FARM_ACTS: tuple[Act, ...] = (
     Act(
         "farm-admit",
         ("node",),
-        (FARM,),
+        (SITE,),
         lambda look, about: f"Let {name_of(look, about.node)} be a member of the farm again…",
-        lambda look, row: (
-            [About(row.node)] if _known(look, row) and not _belongs(look, row.node) else []
-        ),
+        _admit_shown,
         lambda look, about: (
             f"{name_of(look, about.node)} is a member of the farm again, with an empty log that "
             "its leader fills."

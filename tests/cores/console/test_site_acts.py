@@ -193,7 +193,9 @@ def test_a_member_leaves_the_farm_and_is_let_in_again() -> None:
     assert why("farm-admit", out, node=2) == ""
     assert has_come_true("farm-admit", out, look, node=2)
     assert why("farm-admit", look, node=2) == "node-2 is a member of the farm already"
-    assert "farm-admit" in [row["act"] for row in offers(out, "Farm", About(2))]
+    shown = [row for row in offers(out, SITE, About()) if row["act"] == "farm-admit"]
+    assert [row["about"] for row in shown] == [{"node": 2}], "it stands in no row of the farm"
+    assert "farm-admit" not in [row["act"] for row in offers(look, SITE, About())]
     alone = farm(seen(world()), members=(FarmMember(1, 1, 1),))
     assert why("farm-remove", alone, node=0) == (
         "node-0 is the only member of the farm: nobody would sign its directory"
