@@ -57,6 +57,13 @@ NEEDS_VIEW = (
 Rule = Callable[[int, int, Header], bool]  # (source, target, header): whether it is lost
 
 
+def dropped(core: Replica, reason: str) -> int:
+    """How often a member dropped something for the reason, whatever words follow it."""
+    name = f"dropped_{reason}"
+    counts = core.counters.items()
+    return sum(count for counted, count in counts if counted.partition(":")[0] == name)
+
+
 class Node:
     """A machine: its disk lives on, `replica` is None while no process runs."""
 

@@ -11,7 +11,7 @@ from appliance.formats.command import HEADERS_PER_ANSWER_MAX
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import SMALL
 from tests.cores.vsr.chain import ROOT, chain, message, prepare
-from tests.cores.vsr.group import Group, Node, Session
+from tests.cores.vsr.group import Group, Node, Session, dropped
 from tests.cores.vsr.story import broken, ended, running_group
 
 K, S = SMALL.checkpoint_ops, SMALL.slot_count
@@ -160,7 +160,7 @@ def test_nothing_is_mended_by_who_does_not_know_its_log(status: Status) -> None:
 def test_a_list_of_headers_that_breaks_a_rule_is_dropped(spoil: Callable[..., object]) -> None:
     group, node, prepares = with_head([1, 4], 4)
     group.tell(2, headers_message(spoil([prepares[3].header, prepares[2].header])))
-    assert node.core.journal.at(3) is None and node.core.counters["dropped_headers_invalid"] == 1
+    assert node.core.journal.at(3) is None and dropped(node.core, "headers_invalid") == 1
 
 
 def test_a_list_with_one_broken_header_is_dropped_whole() -> None:

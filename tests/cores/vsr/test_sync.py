@@ -10,7 +10,7 @@ from appliance.formats import envelope as env
 from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE
 from tests.cores.vsr.chain import message, prepare
 from tests.cores.vsr.disk import Disk
-from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
+from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session, dropped
 from tests.cores.vsr.story import crash_when, drop_segments, ended
 from tests.cores.vsr.test_checkpoints import same_segments, tiny
 
@@ -472,7 +472,7 @@ def test_who_was_started_anew_serves_the_manifest_before_its_own_from_its_disk()
 def test_a_request_for_chunks_that_breaks_a_rule_is_dropped(body: bytes) -> None:
     group, session = tiny()
     group.tell(0, message(env.REQUEST_CHUNK, sender=1, body=body))
-    assert group.core(0).counters["dropped_request_chunk_invalid"] == 1
+    assert dropped(group.core(0), "request_chunk_invalid") == 1
 
 
 def test_a_chunk_nobody_wants_or_that_does_not_match_is_dropped() -> None:
