@@ -138,7 +138,7 @@ class Group:
             if status is not None and condition(status):
                 return status
             self._assert_alive(index)
-            time.sleep(0.05)
+            time.sleep(0.02)
         raise AssertionError(f"replica {index}: {self.status(index)}")
 
     def primary(self) -> int:

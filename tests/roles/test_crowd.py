@@ -3,11 +3,9 @@
 import asyncio
 import random
 import ssl
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +14,8 @@ from appliance.formats.client.parse import parse_binary_edge
 from appliance.formats.client.sign_in import Hello, Welcome
 from tests.patience import HUNG_S, within
 from tests.ports import FreePorts
+from tests.removal import folder_on_disk
 from tests.roles.edge_site import EdgeSite
-from tests.roles.replica_group import REPO
 from tests.security.attacks import HANDSHAKE, frame
 from tests.speed import machine_speed
 
@@ -29,11 +27,9 @@ ALL_IN_S = 10.0
 @pytest.fixture
 def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
     """One node with the settings that a new site has."""
-    build = REPO / "build"
-    build.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
-    with tempfile.TemporaryDirectory(prefix="test-", dir=build) as name:
-        with EdgeSite(Path(name) / "a", nodes=1, ports=ports, geometry="small") as made:
+    with folder_on_disk() as place:
+        with EdgeSite(place / "a", nodes=1, ports=ports, geometry="small") as made:
             made.start_all()
             yield made
 

@@ -5,7 +5,6 @@ import random
 import resource
 import signal
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -31,19 +30,17 @@ from appliance.roles.edge.addresses import elsewhere
 from tests.drivers.network.quic.quic_client import dial as dial_quic
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
+from tests.removal import folder_on_disk
 from tests.roles.edge_site import Chat, EdgeSite, dial, insecure, until
-from tests.roles.replica_group import REPO
 
-BUILD = REPO / "build"
 UNLIMITED = dict.fromkeys(("device_rate", "user_rate", "room_rate", "address_rate"), 10_000_000)
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """Beside the program: volumes refuse memory."""
-    BUILD.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
-        yield Path(name)
+    with folder_on_disk() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

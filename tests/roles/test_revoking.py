@@ -2,10 +2,8 @@
 loses a connection."""
 
 import json
-import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import jwt
 import pytest
@@ -22,20 +20,18 @@ from appliance.formats.client.parse import parse_json_edge
 from appliance.formats.client.sign_in import Hello, Welcome
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
+from tests.removal import folder_on_disk
 from tests.roles.edge_site import RIGHTS, Chat, EdgeSite, dial, until
-from tests.roles.replica_group import REPO
 
-BUILD = REPO / "build"
 NODES = range(3)
 NEW_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(7, 39)))
 
 
 @pytest.fixture
 def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
-    BUILD.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
-    with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
-        folder = Path(name) / "a"
+    with folder_on_disk() as place:
+        folder = place / "a"
         with EdgeSite(folder, nodes=3, ports=ports, geometry="small", hurried=True) as made:
             made.start_all()
             yield made

@@ -10,7 +10,7 @@ from appliance.cores.vsr.quorums import quorums
 from appliance.formats.geometry import SMALL
 from tests.roles.replica_group import EdgeLike, Group, peer_ports
 
-PATIENCE_S = 0.7  # in which a group that lacks its quorum acknowledges nothing
+PATIENCE_S = 0.3  # in which a group that lacks its quorum acknowledges nothing
 
 
 @pytest.mark.parametrize("replicas", range(1, 7))

@@ -6,10 +6,8 @@ import itertools
 import os
 import random
 import socket
-import tempfile
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -19,13 +17,12 @@ from appliance.formats.client.sign_in import Hello, Welcome
 from tests.drivers.network.quic.raw_client import raw_dial
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
+from tests.removal import folder_on_disk
 from tests.roles.edge_site import EdgeSite, until
 from tests.roles.floods import FLOODS, Poured, pour, pour_half_open
-from tests.roles.replica_group import REPO
 from tests.roles.talk import Talk
 from tests.roles.ways import WebSocketHttp3
 
-BUILD = REPO / "build"
 GROWTH_MAX = 1.1
 HALF_OPEN = "half_open"
 STRINGS, STRINGS_SOAK, AT_ONCE = 10_000, 100_000, 50
@@ -38,11 +35,10 @@ NAMED = {  # what becomes of a datagram that belongs to no connection
 @pytest.fixture(scope="module")
 def site(free_ports: FreePorts) -> Iterator[EdgeSite]:
     """One node."""
-    BUILD.mkdir(exist_ok=True)
     ports = next(port for port in free_ports(310) if port % 10 == 0)
-    with tempfile.TemporaryDirectory(prefix="test-", dir=BUILD) as name:
+    with folder_on_disk() as place:
         all_come = {"address_connect_rate": 1_000_000}
-        with EdgeSite(Path(name) / "a", nodes=1, ports=ports, geometry="small", **all_come) as made:
+        with EdgeSite(place / "a", nodes=1, ports=ports, geometry="small", **all_come) as made:
             made.start_all()
             yield made
 
@@ -94,11 +90,13 @@ def test_random_strings_at_the_udp_port_do_no_harm_and_are_counted(
     until(lambda: edge.memory_info().rss <= before * GROWTH_MAX, "what they took is given back")
 
 
-FLOOD_S, FLOOD_S_SOAK, FLOODING = 0.2, 5, 3  # connections
+FLOOD_S, FLOOD_S_SOAK, FLOODING = 0.05, 5, 3  # connections
 PACKETS_MIN, HALF_OPEN_MIN = 600, 6
 
 
-async def flood(site: EdgeSite, kind: str, seconds: float, least: int) -> tuple[Poured, int]:
+async def flood(
+    site: EdgeSite, kind: str, seconds: float, least: int, connections: int = FLOODING
+) -> tuple[Poured, int]:
     """For so long, and of so many packets or handshakes: what was poured, and the most memory that
     the edge had meanwhile."""
     edge, poured, peak = psutil.Process(site.edges[0].pid), Poured(), 0
@@ -107,7 +105,7 @@ async def flood(site: EdgeSite, kind: str, seconds: float, least: int) -> tuple[
         asyncio.create_task(
             pour_half_open(port, poured) if kind == HALF_OPEN else pour(port, FLOODS[kind], poured)
         )
-        for _ in range(FLOODING)
+        for _ in range(connections)
     ]
     deadline = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < deadline or poured.packets < least:
@@ -127,7 +125,7 @@ def test_floods_fill_no_memory_and_hold_nobody_up(site: EdgeSite, seconds: float
     edge = psutil.Process(site.edges[0].pid)
     with Talk(site) as talk:
         for kind in (*FLOODS, HALF_OPEN):
-            asyncio.run(flood(site, kind, 0, 1))  # what is made once is made
+            asyncio.run(flood(site, kind, 0, 1, 1))  # what is made once is made
             before, said = edge.memory_info().rss, talk.said
             least = HALF_OPEN_MIN if kind == HALF_OPEN else PACKETS_MIN
             poured, peak = asyncio.run(flood(site, kind, seconds, least))

@@ -213,7 +213,7 @@ def test_whatever_a_client_sends_costs_it_and_it_is_not_read_from_for_a_moment(
         assert await wire.next(Pong, ErrorFrame)
         assert False in heard
 
-    chatting(make_site(1, device_rate=5), story)
+    chatting(make_site(1, device_rate=9), story)
 
 
 # --- what the log has answered
