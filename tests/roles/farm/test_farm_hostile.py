@@ -41,7 +41,7 @@ from appliance.formats.raft_legacy.frame import (
     Request,
     encode_request,
 )
-from appliance.roles.farm import door as doors
+from appliance.roles.farm import listener as listening
 from appliance.roles.farm.settings import RAW
 from tests.roles.farm.inside import Inside, ask, closed, inside, until
 
@@ -254,7 +254,7 @@ def test_what_is_said_before_the_login_is_no_frame(tmp_path: Path, free_port: in
 def test_a_slow_head_is_cut_off(
     tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "FARM_HANDSHAKE_MS_MAX", 300)
+    monkeypatch.setattr(listening, "FARM_HANDSHAKE_MS_MAX", 300)
 
     async def story(farm: Inside) -> None:
         stream = await farm.stream()
@@ -287,7 +287,7 @@ def test_too_many_strangers_are_turned_away_and_those_inside_stay(
 def test_the_65th_stranger_of_all_is_turned_away(
     tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "FARM_STRANGERS_PER_ADDRESS_MAX", 1000)
+    monkeypatch.setattr(listening, "FARM_STRANGERS_PER_ADDRESS_MAX", 1000)
 
     async def story(farm: Inside) -> None:
         strangers = [await farm.stream() for _ in range(64)]
