@@ -207,6 +207,7 @@ TOKEN_LIFE_S_DEFAULT = (
 DRAIN_MS_MAX = 2_000  # that an edge which stops waits for answers to what it took
 TOKEN_SIZE_MAX = 8 * KIB  # bytes of a token
 KEY_SET_SIZE_MAX = 1 * MIB  # bytes of the issuer's jwks.json
+ROOM_NAMES_MAX = 1 << 18  # stated anew, of rooms whose first record is dropped, that an edge holds
 REVOCATIONS_MAX, REVOCATIONS_PAGE = 10_000, 64  # of tokens: known to an edge; records read a tick
 TOKEN_RIGHTS_MAX = 64  # patterns in a token
 BUCKETS_MAX = 100_000  # of each kind of rate limit; the longest unused are forgotten

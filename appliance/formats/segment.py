@@ -12,7 +12,7 @@ over the hashes of its records, the same hashes that chain a room. The id of a s
 SHA-256 of its footer, which names the footer before: the newest id names the whole history.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -312,6 +312,11 @@ class SegmentView:
         if at is None:
             return None
         return RoomEntry(*_ROOM.unpack_from(self._tail, at))
+
+    def rooms(self) -> Iterator[RoomEntry]:
+        """The entries of all rooms of which a record lies here, by id."""
+        raw = self._tail[self.footer.rooms_offset : self.footer.rows_offset]
+        return map(RoomEntry._make, _ROOM.iter_unpack(raw))
 
     def rows(self, first_row: int, count: int) -> list[tuple[int, int]]:
         """(seq, slot) of `count` rows from `first_row` on; those of a room are dense and ascend."""

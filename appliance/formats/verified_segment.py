@@ -15,7 +15,7 @@ room's records are dense.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Protocol
 
@@ -80,6 +80,10 @@ class VerifiedSegment:
     def room(self, room_id: bytes) -> RoomEntry | None:
         """The entry of a room, if any record of it lies here."""
         return self._index.room(room_id)
+
+    def rooms(self) -> Iterator[RoomEntry]:
+        """The entries of all rooms of which a record lies here."""
+        return self._index.rooms()
 
     def rows(self, first_row: int, count: int) -> list[tuple[int, int]]:
         """(seq, slot) of `count` rows from `first_row` on; those of a room are dense and ascend."""

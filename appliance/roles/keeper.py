@@ -1,4 +1,5 @@
-"""The keeper: drops what is older than the site keeps, a whole segment at a time.
+"""The keeper: drops what is older than the site keeps, a whole segment at a time. Names of rooms
+whose first records go are stated anew before, in shard 0, where edges that begin later find them.
 
 One in each node, only where the site file has `retention_days`. It acts for the shards whose
 primary is on its node: looks how old the oldest segments are, and writes a retain record, which
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.cores.rooms.keeping import DAY_US, Kept, keep
+from appliance.cores.rooms.keeping import DAY_US, Kept, keep, names_in
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.lifetime import Lifetime
@@ -25,12 +26,15 @@ from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
 from appliance.formats import record
 from appliance.formats.envelope import OPERATION_APPEND, OPERATION_NOOP
 from appliance.formats.event import encode_retain
+from appliance.formats.room_names import encode_room_names
 from appliance.formats.session import DUPLICATE, OK, RESULT_NAMES, RESULT_STRUCT
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import Shard
 from appliance.formats.status.replica import ReplicaStatus
+from appliance.formats.verified_segment import SegmentBroken, VerifiedSegments
 from appliance.roles.operator.numbering import Numbering
 from appliance.roles.operator.session import OperatorSession
+from appliance.roles.operator.trail import Trail
 
 EVERY_S_MAX, EVERY_S_MIN = 60.0, 1.0  # between two looks; a tenth of what is kept, within these
 CHECKPOINTS_TO_REUSE = 2  # after which a dropped extent may be written again
@@ -47,6 +51,20 @@ class Segments:
         self._mapped = MappedSegments(
             node.volume(shard.number) / "segments", self.geometry, facts["segments_max"]
         )
+
+    def names(self, oldest: int, end: int) -> list[str] | None:
+        """Of rooms, as these segments tell them, each once; None when one cannot be read now."""
+        found: dict[str, None] = {}
+        verified = VerifiedSegments(self._mapped, self.geometry, kept=1)
+        for number in range(oldest, end):
+            try:
+                segment = verified.segment(number)
+                if segment is None:
+                    return None
+                found |= dict.fromkeys(names_in(segment))
+            except SegmentBroken:
+                return None
+        return list(found)
 
     def newest_us(self, number: int) -> int | None:
         """Time of the newest record of a sealed segment; None when it cannot be read or is not
@@ -106,6 +124,7 @@ class KeeperRole:
         self._life = Lifetime()
         self._stopped = self._life.asked
         self._beat = Beat("keeper", log, self._life)
+        self._trail = Trail(node, log)
         self._numberings = {shard.number: Numbering() for shard in node.shards}
         days = node.site.retention_days
         self._every_s = min(EVERY_S_MAX, max(EVERY_S_MIN, days * DAY_US / 1_000_000 / 10))
@@ -147,7 +166,7 @@ class KeeperRole:
         oldest = await asyncio.to_thread(
             keep, kept, segments.newest_us, now_us, site.retention_days
         )
-        if oldest > kept.oldest:
+        if oldest > kept.oldest and await self._names_stay(segments, kept.oldest, oldest):
             push = 0
             if _is_crowded(shard, kept) or status.space.short:
                 push = CHECKPOINTS_TO_REUSE * segments.geometry.checkpoint_ops
@@ -159,6 +178,20 @@ class KeeperRole:
             else:
                 name = RESULT_NAMES[code]
                 self._log.warning("shard %d keeps all: answered with %s", shard.number, name)
+
+    async def _names_stay(self, segments: Segments, oldest: int, end: int) -> bool:
+        """State the names that go with these segments; whether that was committed."""
+        names = await asyncio.to_thread(segments.names, oldest, end)
+        if names is None:
+            self._log.warning(
+                "segments %d to %d cannot be read whole now: they stay", oldest, end - 1
+            )
+            return False
+        at_us = clock.realtime_us()
+        for body in encode_room_names(names, node=self._node.node.name, at_us=at_us):
+            if not await self._trail.write(body, PATIENCE_S):
+                return False
+        return True
 
     async def _retain(self, shard: Shard, oldest: int, *, ships: bool, push: int) -> int:
         """Write the record, and so many empty operations behind it; the code of its result. Extents

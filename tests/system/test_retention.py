@@ -1,6 +1,7 @@
 """A shard that keeps a while only never fills up, and drops nothing too early."""
 
 import asyncio
+import json
 from pathlib import Path
 
 from appliance.drivers.chat.client import Client
@@ -56,6 +57,12 @@ async def history(site: LocalSite) -> list[int]:
         return found
 
 
+def listed(site: LocalSite) -> list[str]:
+    """Names of the rooms, as the site tells now."""
+    done = run("room", "list", "--json", "--local", str(site.folder))
+    return [json.loads(line)["name"] for line in done.stdout.splitlines()]
+
+
 class Flooded(LocalSite):
     """Set before the first start; shipping is off, as in every test site."""
 
@@ -79,6 +86,9 @@ def test_a_shard_that_keeps_a_while_takes_more_than_its_volume_holds(
         there = asyncio.run(history(site))
         assert there == list(range(there[0], MESSAGES + 2))  # a suffix, the room's creation aside
         assert there[0] > SEGMENTS_MAX * SEGMENT_RECORDS / 2
+        for edge in site.processes(0, "edge"):
+            edge.kill()
+        wait_until(lambda: listed(site) == [ROOM], 30, "one that begins later to know the room")
         tried = retention(site, "show", "--days", "1000")
         assert "1000 days are kept (tried, not set)" in tried and "nothing is old enough" in tried
         before = (site.folder / "site.toml").read_text()

@@ -16,6 +16,7 @@ import numpy as np
 from appliance.base.limits import LOCAL_ROOMS_MAX
 from appliance.cores.edge.catalogue import Catalogue, Room
 from appliance.cores.edge.log import Fresh, ShardLog
+from appliance.cores.edge.room_names import RoomNames
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.shard_room import ShardRoom
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
@@ -59,8 +60,8 @@ def note_policy(room: Room, records: list[memoryview]) -> bool:
 
 
 class NameDropped(Unavailable):
-    """The record that named a room was dropped, and this edge has not heard the name since it
-    began: whoever creates the room again, which changes nothing, tells it."""
+    """The record that named a room was dropped, the name was stated nowhere, and this edge has not
+    heard it since it began: whoever creates the room again, which changes nothing, tells it."""
 
     @property
     def name(self) -> str:
@@ -76,6 +77,7 @@ class Lookup:
     ) -> None:
         self.catalogue = catalogue
         self.shard_room: ShardRoom | None = None  # shard 0's own, if it is read
+        self.room_names: RoomNames | None = None  # what is stated there of dropped ones
         self._is_row_asked, self._ask_row_ns = False, 0
         self.shard_of, self._logs = shard_of, logs
         self._asked: dict[bytes, None] = {}  # no answer yet
@@ -224,12 +226,27 @@ class Lookup:
             raise Unavailable("the room's name cannot be read at the moment")
         record = log.record(created)
         if record is None:
-            raise NameDropped("the record that named the room was dropped")
+            return self._stated(room_id)
         size = body_len_in(record)
         name = record[BODY : BODY + size].decode(errors="replace")
         if room_id_of(name) != room_id:
             raise Unavailable("the room's name cannot be read at the moment")
         return name
+
+    def _stated(self, room_id: bytes) -> str:
+        """The name of a room whose first record is gone. The first time that there is such a one,
+        all that operators' acts say is read. Raises as `name_of`."""
+        names, room = self.room_names, self.shard_room
+        name = names.name_of(room_id) if names is not None else None
+        if name is not None:
+            return name
+        if names is not None and room is not None:
+            if not names.is_wanted:
+                names.is_wanted = True
+                room.read_again()
+            if not room.is_read:
+                raise Unavailable("the names of rooms are being read")
+        raise NameDropped("the record that named the room was dropped")
 
     def named(self, room_id: bytes, shard: int, name: str) -> Room:
         """Remember a room by its name."""

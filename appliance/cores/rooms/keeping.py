@@ -1,11 +1,24 @@
-"""Which segments are old enough to go: by the time of the newest record in each.
+"""Which segments are old enough to go: by the time of the newest record in each; and which names of
+rooms go with them, unless they are stated anew.
 
 oldest ... | all older than the cutoff | one record is younger ... open
            `keep` points here ──────────▲
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from appliance.formats.record import (
+    BODY,
+    FLAGS,
+    FLAGS_KIND_MASK,
+    KIND_AUDIT,
+    KIND_ROOM_CREATE,
+    SHARD_ROOM_ID,
+    body_len_in,
+)
+from appliance.formats.room_names import decode_room_names
+from appliance.formats.verified_segment import VerifiedSegment
 
 DAY_US = 86_400 * 1_000_000
 
@@ -19,6 +32,26 @@ class Kept(NamedTuple):
     shipped: int  # newest record that is shipped
     ships: bool  # else what is not shipped may go
     corrected: bool = False  # the clock was, once: times of the log go back there
+
+
+def names_in(segment: VerifiedSegment) -> Iterator[str]:
+    """Names that are told by records of a sealed segment: by those that created rooms, and by
+    operators' acts that stated such names anew. Raises SegmentBroken."""
+    for entry in segment.rooms():
+        if entry.room_id == SHARD_ROOM_ID:
+            rows = segment.rows(entry.first_row, entry.row_count)
+            for record in segment.at(slot for _, slot in rows):
+                if record[FLAGS] & FLAGS_KIND_MASK == KIND_AUDIT:
+                    yield from decode_room_names(_body(record))
+        elif entry.previous == 0:  # the room begins here: elsewhere nothing need be read
+            ((_, slot),) = segment.rows(entry.first_row, 1)
+            record = segment.record(slot)
+            if record[FLAGS] & FLAGS_KIND_MASK == KIND_ROOM_CREATE:
+                yield _body(record).decode()
+
+
+def _body(record: bytes) -> bytes:
+    return record[BODY : BODY + body_len_in(record)]
 
 
 def keep(

@@ -18,6 +18,7 @@ from appliance.cores.edge.admission import Admission
 from appliance.cores.edge.edge import ASK, CLOSE, LIST, LOOK_UP, MEND, REQUEST, SAY, Edge
 from appliance.cores.edge.readers import Readers
 from appliance.cores.edge.revocations import Revocations
+from appliance.cores.edge.room_names import RoomNames
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Claims, Tokens
 from appliance.drivers.host import clock, knobs, service
@@ -90,6 +91,7 @@ class EdgeRole:
             name=f"{site.number}.{settings.index}.{number}",
             revocations=revocations,
             joining=self._growth.joining if number == 0 else None,
+            room_names=RoomNames(),
         )
         self._counters, self._drops, self._traffic = Counter[str](), Counter[str](), Traffic()
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)

@@ -21,6 +21,7 @@ from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.joining_nodes import JoiningNodes
 from appliance.cores.edge.revocations import Revocations
+from appliance.cores.edge.room_names import RoomNames
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
 from appliance.formats import segment
@@ -292,6 +293,7 @@ class World:
         attached: bool = True,
         revocations: Revocations | None = None,
         joining: JoiningNodes | None = None,
+        room_names: RoomNames | None = None,
     ) -> None:
         self.shard = Shard()
         self.tokens = Tokens(issuer="site", audience="chat", keys={"k1": KEY.public_key()})
@@ -307,6 +309,7 @@ class World:
             log_sessions_per_shard=log_sessions,
             revocations=revocations,
             joining=joining,
+            room_names=room_names,
         )
         if revocations is not None:
             self.tokens.is_revoked = revocations.is_revoked
