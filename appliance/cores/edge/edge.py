@@ -41,7 +41,6 @@ from appliance.cores.edge.requests.reading import Reading
 from appliance.cores.edge.requests.sending import Sending
 from appliance.cores.edge.requests.sign_in import SignIn
 from appliance.cores.edge.revocations import Revocations
-from appliance.cores.edge.room_names import RoomNames
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.shard_room import ShardRoom
 from appliance.cores.edge.subscription import Fanout
@@ -74,7 +73,6 @@ class Edge:
         name: str = "edge",
         revocations: Revocations | None = None,
         joining: JoiningNodes | None = None,
-        room_names: RoomNames | None = None,
     ) -> None:
         """`site`: its number among linked ones; `name`: of this edge among all of them."""
         self.geometry = geometry
@@ -85,8 +83,7 @@ class Edge:
             for shard in range(shard_count)
         }
         self.lookup = Lookup(shard_of=shard_of, logs=self.logs, catalogue=Catalogue())
-        self.lookup.shard_room = ShardRoom.read_by(revocations, joining, room_names)
-        self.lookup.room_names = room_names
+        self.lookup.shard_room = ShardRoom.read_by(revocations, joining)
         self.fanout = Fanout(self.logs, epoch)
         self._effects: list[tuple[Any, ...]] = []
         self._opening: dict[int, ShardLog] = {}  # attached, but the ring moved on while it was read

@@ -85,6 +85,14 @@ class Lookup:
         self._waiting: dict[bytes, list[Session]] = {}
         self._lost: dict[bytes, None] = {}  # followed, but the shard's log was lost
 
+    def read_names(self, names: RoomNames) -> None:
+        """Know rooms whose first record is dropped by what `names` hears of operators' acts."""
+        self.room_names = names
+        if self.shard_room is None:
+            self.shard_room = ShardRoom(names)
+        else:
+            self.shard_room.also(names)
+
     def advance(self, shard: int, log_seq: int) -> Fresh | None:
         """As `ShardLog.advance`, of the rooms that are known; and hear of operators' acts."""
         log = self._logs[shard]

@@ -47,6 +47,11 @@ class ShardRoom:
         there = [listener for listener in listeners if listener is not None]
         return cls(*there) if there else None
 
+    def also(self, listener: Listener) -> None:
+        """One more, who has missed nothing: nothing was read yet."""
+        assert not self._next_op and not self.is_read
+        self._listeners = (*self._listeners, listener)
+
     def learn(self, records: Sequence[bytes | memoryview]) -> None:
         """Committed records of the room."""
         acts = [(said_us(record), _body(record)) for record in records if _is_act(record)]

@@ -91,8 +91,8 @@ class EdgeRole:
             name=f"{site.number}.{settings.index}.{number}",
             revocations=revocations,
             joining=self._growth.joining if number == 0 else None,
-            room_names=RoomNames(),
         )
+        self._edge.lookup.read_names(RoomNames())
         self._counters, self._drops, self._traffic = Counter[str](), Counter[str](), Traffic()
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._log_sessions = EdgeLogSessions(

@@ -309,8 +309,9 @@ class World:
             log_sessions_per_shard=log_sessions,
             revocations=revocations,
             joining=joining,
-            room_names=room_names,
         )
+        if room_names is not None:
+            self.edge.lookup.read_names(room_names)
         if revocations is not None:
             self.tokens.is_revoked = revocations.is_revoked
         self.requests: list[tuple[int, bytes, int]] = []  # log session, records, count
