@@ -109,7 +109,7 @@ def ping(member: Member) -> None:
             commit=_commit_durable(member),
             held=member.held,
             lives=member.superblock.lives,
-            remembered=[remembered(member, known).incarnation for known in member.members],
+            remembered=[_heard(member, place) for place in range(len(member.members))],
         )
     )
     area = cmd.Ping.pack(member.monotonic_ns, ck.short_id(member.checkpoint.checkpoint_id))
@@ -123,6 +123,13 @@ def ping(member: Member) -> None:
         body=body,
     )
     member.send(member.others, header, body, ROUTE_CORRECTS | ROUTE_BINDS)
+
+
+def _heard(member: Member, place: int) -> int:
+    """The newest life that was heard of a member, also one that was refused: whoever is new there
+    must go on above it, as links let nothing through that comes under a lower number."""
+    known = remembered(member, member.members[place])
+    return max(known.incarnation, member.peers[place].life_refused)
 
 
 def _start(member: Member) -> int:
@@ -252,6 +259,7 @@ def hear(member: Member, message: Message) -> None:
         told = member.told[replica_id] = _must_hold(member, message.sender)
         reason = forgotten(told, life)
         if reason:
+            peer.life_refused = max(peer.life_refused, life.incarnation)
             _refuse(member, replica_id, reason)
         else:
             member.refused.pop(replica_id, None)

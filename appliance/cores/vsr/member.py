@@ -99,6 +99,7 @@ class Peer:
     asked_tick: int = 0  # of the newest of them
     syncing: bool = False  # it lacks a state or sealed segments
     space_short: bool = False  # its disk is about to be full
+    life_refused: int = 0  # the newest life of it that was refused: links have seen its number
     knows: tuple[int, int] = (0, 0)  # what its program knows, lives.ROUTE_*; when it said so
 
 

@@ -104,6 +104,27 @@ def test_an_older_copy_of_a_volume_halts_and_its_replica_is_heard_no_more(
     assert not group.sent(env.DO_VIEW_CHANGE, source=victim, since=len(group.trace) - 200)
 
 
+def test_the_number_of_a_refused_life_is_told_to_the_volume_that_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Links have seen that number and let nothing through that comes under a lower one: who did not
+    hear of it would stay unheard for as long as it lives."""
+    group, session = begun()
+    copy = copy_of(group, 2)
+    group.put(session, 5)
+    group.run(60)
+    restore(group, 2, copy)
+    told: list[Life] = []
+    monkeypatch.setattr(lives, "encode_life", lambda life: told.append(life) or encode_life(life))
+    group.start(2)
+    group.until(lambda: group.nodes[2].halted is not None)
+    number = max(life.incarnation for life in told)
+    assert number > group.core(0).told[group.members[2]].incarnation, "it is another life"
+    told.clear()
+    group.run(60)
+    assert told and all(life.remembered[2] >= number for life in told)
+
+
 def test_what_others_committed_survives_though_the_copys_owner_and_a_laggard_are_left() -> None:
     """The one that forgot and the one that never knew would be a quorum."""
     group, session = begun()
