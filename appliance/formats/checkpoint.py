@@ -8,13 +8,14 @@ nothing in it belongs to one of them: no signature, no address, no time of its o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError
-from appliance.base.layout import struct_of
+from appliance.base.layout import BytesOf, struct_of
 from appliance.base.limits import SHARING_SITES_MAX, WINDOW_LENGTH
 from appliance.formats.geometry import (
     MANIFEST_SIZE_MAX,
@@ -377,10 +378,8 @@ def checkpoint_id(raw: bytes) -> bytes:
     return sha256(raw)
 
 
-def short_id(whole: bytes | memoryview) -> bytes:
-    """The first half of a checkpoint's id, which a ping has room for."""
-    return bytes(whole[: ID_SIZE // 2])
-
+# of a checkpoint's id: the half that a ping has room for
+short_id: BytesOf = itemgetter(slice(ID_SIZE // 2))
 
 # --- places of chunks ---------------------------------------------------------------------------
 

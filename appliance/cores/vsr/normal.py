@@ -436,7 +436,7 @@ def on_commit(member: Member, message: Message) -> None:
             )
     if any(digest) and header.commit_num >= member.commit_anchor[0]:
         heartbeat.anchor(member, header.commit_num, digest)
-    divergence.compare(member, message.sender, header.op, ck.short_id(message.body))
+    divergence.compare(member, message.sender, header.op, bytes(ck.short_id(message.body)))
     if member.status != Status.NORMAL or member.diverged:
         return None  # nobody follows a primary whose state may be wrong
     member.learn_commit(header.commit_num)
