@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.web.site import LiveSite
-from tests.web.window import Window, Windows
+from tests.web.window import SIZE, Kept, Window, Windows
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -103,13 +103,46 @@ def window(browser: Browser, site: LiveSite) -> Iterator[Windows]:
     """`window("alice", node=1)`: a browser of her own, signed in on that node."""
     windows: list[Window] = []
 
-    def open_window(user: str, *, node: int = 0, **options: object) -> Window:
+    def open_window(user: str, node: int = 0, **options: object) -> Window:
         windows.append(Window(browser, site, user, node, **options))
         return windows[-1]
 
     yield open_window
     faults = [fault for each in windows for fault in each.close()]
     assert faults == []
+
+
+@pytest.fixture(scope="module")
+def windows_kept(chromium: Chromium) -> Iterator[dict[str, Window]]:
+    """By user, for all tests of a file: to open one takes most of a second."""
+    windows: dict[str, Window] = {}
+    yield windows
+    chromium.take_out()
+    for each in windows.values():
+        each.close()
+    chromium.put_away()
+
+
+@pytest.fixture
+def kept(browser: Browser, site: LiveSite, windows_kept: dict[str, Window]) -> Iterator[Kept]:
+    """`kept("alice", 0)`: a window of hers on that node, opened by an earlier test or now. No
+    dialog is open in it, and its mouse is nowhere."""
+
+    def window(user: str, node: int) -> Window:
+        found = windows_kept.pop(user, None)
+        if found is not None and not found.is_at(node):  # its node was killed
+            found.close()
+            found = None
+        if found is None:
+            found = Window(browser, site, user, node)
+        found.page.set_viewport_size(SIZE)
+        found.page.mouse.move(0, 0)
+        found.page.keyboard.press("Escape")
+        windows_kept[user] = found
+        return found
+
+    yield window
+    assert [fault for each in windows_kept.values() for fault in each.faults] == []
 
 
 @pytest.fixture(scope="package")

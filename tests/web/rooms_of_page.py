@@ -11,7 +11,7 @@ from appliance.drivers.chat.client import Client
 from appliance.formats.client.fields import id_of
 from appliance.formats.room_name import room_id_of
 from tests.web.site import LiveSite
-from tests.web.window import Window, Windows
+from tests.web.window import Kept, Window, Windows
 
 numbers = itertools.count(1)
 
@@ -52,8 +52,8 @@ def stored(site: LiveSite, room: str) -> list[Any]:
     return ask(read())
 
 
-def beside(window: Windows, room: str, *, node: int) -> Window:
-    """Bob's, in a room that is there when he comes: a page asks for rooms every few seconds."""
-    bob = window("bob", node=node)
-    bob.open(room)
+def beside(window: Windows | Kept, room: str, *, node: int) -> Window:
+    """Bob's, in a room that is there: he enters it, before the page asks again which there are."""
+    bob = window("bob", node)
+    bob.create(room)
     return bob

@@ -5,7 +5,7 @@ import re
 
 from tests.web.rooms_of_page import numbers, room_name
 from tests.web.site import LiveSite
-from tests.web.window import Windows, expect
+from tests.web.window import Kept, Windows, expect
 
 
 def test_the_room_last_used_is_open_again_in_a_new_tab(window: Windows, site: LiveSite) -> None:
@@ -77,11 +77,11 @@ PRESS_WHEN_TITLE_CHANGES = """(key) => new MutationObserver((_, observer) => {
 
 
 def test_the_neighbour_is_that_of_the_room_in_sight_however_soon_the_key_is_pressed(
-    window: Windows,
+    kept: Kept,
 ) -> None:
     number = next(numbers)
     above, new, *below = (f"{name}-soon-{number}" for name in ("aaaa", "aaab", "aaac", "aaad"))
-    alice = window("alice")
+    alice = kept("alice", 0)
     for room in (above, *below):
         alice.create(room)
     title = alice.page.locator(".title h2")
@@ -95,11 +95,11 @@ def test_the_neighbour_is_that_of_the_room_in_sight_however_soon_the_key_is_pres
 
 
 def test_the_neighbours_of_a_room_that_the_search_hides_are_the_ends_of_what_it_found(
-    window: Windows,
+    kept: Kept,
 ) -> None:
     number = next(numbers)
     hidden, *found = (f"{name}-ends-{number}" for name in ("hidden", "find-a", "find-b", "find-c"))
-    alice = window("alice")
+    alice = kept("alice", 0)
     for room in (*found, hidden):
         alice.create(room)
     title = alice.page.locator(".title h2")
@@ -128,9 +128,9 @@ def test_every_control_has_a_name(window: Windows) -> None:
     assert alice.page.evaluate(NAMELESS) == []
 
 
-def test_narrow_screens_show_the_room_and_slide_the_list_over_it(window: Windows) -> None:
+def test_narrow_screens_show_the_room_and_slide_the_list_over_it(kept: Kept) -> None:
     room = room_name("narrow")
-    alice = window("alice")
+    alice = kept("alice", 0)
     alice.create(room)
     alice.page.set_viewport_size({"width": 380, "height": 640})
     expect(alice.page.locator(".sidebar")).not_to_be_in_viewport()
@@ -144,8 +144,8 @@ def test_narrow_screens_show_the_room_and_slide_the_list_over_it(window: Windows
     assert alice.page.evaluate("() => document.querySelector('.messages').scrollWidth") == 380
 
 
-def test_long_lines_of_code_scroll_in_their_box_on_a_telephone(window: Windows) -> None:
-    alice = window("alice")
+def test_long_lines_of_code_scroll_in_their_box_on_a_telephone(kept: Kept) -> None:
+    alice = kept("alice", 0)
     alice.create(room_name("telephone"))
     alice.page.set_viewport_size({"width": 360, "height": 640})
     alice.write("```\n" + "x" * 300 + "\n```")

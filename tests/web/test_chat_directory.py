@@ -6,7 +6,7 @@ from appliance.base.signature import SigningKey
 from appliance.cores.directory.signed import sign_delegation, sign_directory
 from appliance.formats.site import FARM
 from tests.web.site import LiveSite, wait_for
-from tests.web.window import Windows, without_webtransport
+from tests.web.window import Kept, Windows, without_webtransport
 
 TAKE = """async ([key, first, second]) => {
   const { Directory } = await import("/web/chat/directory.js");
@@ -65,8 +65,8 @@ def test_the_page_takes_the_directory_that_its_node_hands_out(
     wait_for(hears, "the page to ask its node")
 
 
-def test_the_page_refuses_what_does_not_fit_and_keeps_what_it_had(window: Windows) -> None:
-    page, key = window("anna").page, SITE.public.hex()
+def test_the_page_refuses_what_does_not_fit_and_keeps_what_it_had(kept: Kept) -> None:
+    page, key = kept("anna", 0).page, SITE.public.hex()
     good = directory(9)
     bad = {
         "signature": directory(10).replace('"weight":90', '"weight":91'),
@@ -80,8 +80,8 @@ def test_the_page_refuses_what_does_not_fit_and_keeps_what_it_had(window: Window
     assert page.evaluate(TAKE, ["", good, good]) == [False, False, "", 0]  # no key, no trust
 
 
-def test_the_page_chooses_its_next_node_by_weight(window: Windows) -> None:
-    page = window("anna").page
+def test_the_page_chooses_its_next_node_by_weight(kept: Kept) -> None:
+    page = kept("anna", 0).page
     here, unlisted = "wss://[::1]:9/v1", "wss://[::1]:8/v1"
     orders = page.evaluate(ORDERS, [SITE.public.hex(), directory(9), [here, unlisted]])
     for order in orders:

@@ -1,6 +1,5 @@
 """What people share besides messages, in windows on different nodes of a real site."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,9 @@ from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
 from tests.png_file import png_of
 from tests.roles.objects_site import answer_of
-from tests.web.conftest import Chromium
 from tests.web.rooms_of_page import room_name
 from tests.web.site import LiveSite, run, wait_for
-from tests.web.window import SIZE, Window, Windows, expect
+from tests.web.window import Kept, Window, Windows, expect
 
 TOPIC = "Who brings <b>what</b> on Thursday"
 DESCRIPTION = "What belongs here:\n<i>all</i> of https://tiger.example/rules"
@@ -21,7 +19,6 @@ THUMB = "👍"
 
 
 RED = (200, 60, 40)
-Kept = Callable[[str, int], Window]
 MIDDLE = """(canvas) => [...canvas.getContext('2d')
   .getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data.slice(0, 3)]"""
 
@@ -75,39 +72,6 @@ def who_reacted(window: Window) -> Locator:
 def apart(*windows: Window) -> None:
     """Each is served by a node of its own, in order: what one shows of another came across."""
     assert [each.node for each in windows] == list(range(len(windows)))
-
-
-@pytest.fixture(scope="module")
-def windows_kept(chromium: Chromium) -> Iterator[dict[str, Window]]:
-    """By user, for all tests here: to open one takes most of a second."""
-    windows: dict[str, Window] = {}
-    yield windows
-    chromium.take_out()
-    for each in windows.values():
-        each.close()
-    chromium.put_away()
-
-
-@pytest.fixture
-def kept(browser: Browser, site: LiveSite, windows_kept: dict[str, Window]) -> Iterator[Kept]:
-    """`kept("alice", 0)`: a window of hers on that node, opened by an earlier test or now. Nothing
-    is open in it, and its mouse is nowhere."""
-
-    def window(user: str, node: int) -> Window:
-        found = windows_kept.pop(user, None)
-        if found is not None and not found.is_at(node):  # its node was killed
-            found.close()
-            found = None
-        if found is None:
-            found = Window(browser, site, user, node)
-        found.page.set_viewport_size(SIZE)
-        found.page.mouse.move(0, 0)
-        found.page.keyboard.press("Escape")
-        windows_kept[user] = found
-        return found
-
-    yield window
-    assert [fault for each in windows_kept.values() for fault in each.faults] == []
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import re
 
 from tests.web.rooms_of_page import beside, fill_room, room_name, stored
 from tests.web.site import LiveSite, wait_for
-from tests.web.window import Windows, expect
+from tests.web.window import Kept, expect
 
 
-def test_two_windows_chat_with_each_other(window: Windows) -> None:
+def test_two_windows_chat_with_each_other(kept: Kept) -> None:
     """In a room that the one makes while the other looks."""
     room = room_name("two")
-    alice, bob = window("alice", node=0), window("bob", node=1)
+    alice, bob = kept("alice", 0), kept("bob", 1)
     alice.create(room)
     bob.open(room)
     for i in range(5):
@@ -25,11 +25,10 @@ def test_two_windows_chat_with_each_other(window: Windows) -> None:
         assert each.page.locator(".day").count() == 1
 
 
-def test_a_closed_room_takes_no_text_and_says_so_until_it_is_opened(window: Windows) -> None:
-    alice, bob = window("alice", node=0), window("bob", node=1)
-    room = room_name("closing")
+def test_a_closed_room_takes_no_text_and_says_so_until_it_is_opened(kept: Kept) -> None:
+    alice, room = kept("alice", 0), room_name("closing")
     alice.create(room)
-    bob.open(room)
+    bob = beside(kept, room, node=1)
     bob.write("in time")
     alice.wait_text("in time")
     alice.page.get_by_role("button", name="About this room").click()
@@ -52,8 +51,8 @@ def test_a_closed_room_takes_no_text_and_says_so_until_it_is_opened(window: Wind
     expect(alice.page.locator(".closed-mark")).to_have_count(0)
 
 
-def test_messages_of_one_author_stand_in_one_block(window: Windows) -> None:
-    alice = window("alice")
+def test_messages_of_one_author_stand_in_one_block(kept: Kept) -> None:
+    alice = kept("alice", 0)
     alice.create(room_name("block"))
     for i in range(4):
         alice.write(f"line {i}")
@@ -62,12 +61,12 @@ def test_messages_of_one_author_stand_in_one_block(window: Windows) -> None:
     assert alice.page.locator(".block header").count() == 1
 
 
-def test_unread_messages_are_counted_until_the_room_is_opened(window: Windows) -> None:
+def test_unread_messages_are_counted_until_the_room_is_opened(kept: Kept) -> None:
     busy, quiet = room_name("busy"), room_name("quiet")
-    alice = window("alice")
+    alice = kept("alice", 0)
     alice.create(busy)
     alice.create(quiet)
-    bob = beside(window, busy, node=2)
+    bob = beside(kept, busy, node=1)
     for i in range(3):
         bob.write(f"are you there {i}")
     line = alice.page.locator(f'[data-room="{busy}"]')
@@ -81,12 +80,12 @@ def test_unread_messages_are_counted_until_the_room_is_opened(window: Windows) -
 
 
 def test_history_is_fetched_on_scroll_and_the_reader_keeps_the_place(
-    window: Windows, site: LiveSite
+    kept: Kept, site: LiveSite
 ) -> None:
     room = room_name("history")
     fill_room(site, room, 400)
-    alice = window("alice", node=1)
-    alice.open(room)
+    alice = kept("alice", 0)
+    alice.create(room)
     assert alice.texts()[-1] == "entry 399"
     assert len(alice.texts()) < 200
     page = alice.page
@@ -116,11 +115,11 @@ AT_END = """() => { const box = document.querySelector('.messages');
   return box.scrollHeight - box.scrollTop - box.clientHeight < 3 }"""
 
 
-def test_a_long_text_becomes_one_thread_and_is_shown_whole(window: Windows, site: LiveSite) -> None:
+def test_a_long_text_becomes_one_thread_and_is_shown_whole(kept: Kept, site: LiveSite) -> None:
     room = room_name("long")
-    alice = window("alice")
+    alice = kept("alice", 0)
     alice.create(room)
-    bob = beside(window, room, node=1)
+    bob = beside(kept, room, node=1)
     text = "Grüße, 虎! 🐅👩‍👩‍👧 " * 200 + "end"
     alice.page.locator("#message").fill(text)
     expect(alice.page.locator("#message-hint")).to_contain_text("records of one thread")
@@ -138,11 +137,11 @@ def test_a_long_text_becomes_one_thread_and_is_shown_whole(window: Windows, site
     assert bob.texts() == [text]
 
 
-def test_an_answer_shows_what_it_answers(window: Windows, site: LiveSite) -> None:
+def test_an_answer_shows_what_it_answers(kept: Kept, site: LiveSite) -> None:
     room = room_name("answer")
-    alice = window("alice")
+    alice = kept("alice", 0)
     alice.create(room)
-    bob = beside(window, room, node=1)
+    bob = beside(kept, room, node=1)
     alice.write("shall we ship it?")
     bob.wait_text("shall we ship it?")
     bob.page.locator(".text").hover()
@@ -155,9 +154,9 @@ def test_an_answer_shows_what_it_answers(window: Windows, site: LiveSite) -> Non
     assert answer.parent_id == question.msg_id
 
 
-def test_markup_in_messages_and_names_stays_text(window: Windows) -> None:
+def test_markup_in_messages_and_names_stays_text(kept: Kept) -> None:
     evil = '<img src="https://elsewhere.invalid/x.png" onerror="document.title=\'owned\'"><b>x</b>'
-    alice, bob = window("alice"), window("bob")
+    alice, bob = kept("alice", 0), kept("bob", 1)
     alice.create(f"<i>{room_name('html')}</i>")
     alice.write(evil + " https://example.org/a?b=c. javascript:alert(1)")
     alice.wait_text(evil + " https://example.org/a?b=c. javascript:alert(1)")
@@ -171,12 +170,12 @@ def test_markup_in_messages_and_names_stays_text(window: Windows) -> None:
     bob.page.reload()  # faults of both are judged at the end
 
 
-def test_code_is_shown_as_code_and_never_run(window: Windows) -> None:
+def test_code_is_shown_as_code_and_never_run(kept: Kept) -> None:
     evil = "<script>document.title = 'owned'</script>"
     fenced = f"```python\nif ready:\n    {evil} `x` https://example.org/\n```"
-    alice, room = window("alice"), room_name("code")
+    alice, room = kept("alice", 0), room_name("code")
     alice.create(room)
-    bob = beside(window, room, node=1)
+    bob = beside(kept, room, node=1)
     message = alice.page.locator("#message")
     message.fill(f"Run `make <b>` first:\n{fenced}\nthen ``` stays")
     alice.page.keyboard.press("Enter")

@@ -1,7 +1,7 @@
 """By which way the chat page speaks to a node, where some are let through and others not."""
 
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, Route
 
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.network.ask import ask_status
@@ -79,6 +79,21 @@ def no_stream(context: BrowserContext) -> None:
     )
 
 
+def soon_deaf(context: BrowserContext) -> None:
+    """Its pages wait for the first of a stream no longer than a test need last."""
+
+    def answer(route: Route) -> None:
+        told = route.fetch()
+        text = told.text()
+        assert STALL in text
+        route.fulfill(response=told, body=text.replace(STALL, "STALL_MS_MAX = 1000"))
+
+    context.route("**/by_requests.js", answer)
+
+
+STALL = "STALL_MS_MAX = 4000"
+
+
 def test_where_there_is_no_webtransport_the_page_speaks_by_websocket(window: Windows) -> None:
     is_carried_by(window("anna", prepare=no_quic), "WebSocket")
     is_carried_by(window("bert", prepare=without_webtransport), "WebSocket")
@@ -97,6 +112,7 @@ def test_where_nothing_but_requests_gets_through_two_pages_chat_by_them(
     def neither(context: BrowserContext) -> None:
         no_socket(context)
         no_stream(context)
+        soon_deaf(context)
 
     bert = window("bert", node=1, prepare=neither)
     is_carried_by(bert, "requests")

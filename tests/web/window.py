@@ -143,3 +143,4 @@ class Window:
 
 
 Windows = Callable[..., Window]  # `window("anna")`: a chat page of hers, on a node
+Kept = Callable[[str, int], Window]  # `kept("anna", 0)`: one that an earlier test may have opened
