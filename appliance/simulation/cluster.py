@@ -7,6 +7,7 @@ anything for it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from appliance.base.prng import Prng
@@ -29,6 +30,7 @@ from appliance.simulation.network import Network
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import Schedule
 from appliance.simulation.storage import Disk
+from appliance.simulation.telling import Telling
 from appliance.simulation.trace import Trace
 
 INBOX_MAX = 4_000  # messages kept for a paused process; more are lost
@@ -206,7 +208,7 @@ class Cluster:
             ring=machine.ring,
         )
         machine.rooms = Observed(rooms)
-        machine.replica = Replica(
+        machine.replica = self._kind(machine)(
             geometry=self.geometry,
             cluster=self.cluster,
             shard=self.shard,
@@ -234,6 +236,14 @@ class Cluster:
             1 + machine.prng.below(self.options.tick_us), self._tick, machine, machine.beat
         )
         self.on_life(index, True)
+
+    def _kind(self, machine: Machine) -> Callable[..., Replica]:
+        """What is made of a machine's volume: a replica; where all is told, one that tells."""
+        if not self.trace.verbose:
+            return Replica
+        return partial(
+            Telling, lambda step: self.trace.note(self.schedule.now_us, machine.index, step)
+        )
 
     def crash(self, index: int, *, halfway: bool = False, power: bool = False) -> None:
         """The process is gone at once, and what it had in flight to the disk is torn; with `power`

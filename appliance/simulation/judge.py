@@ -1,8 +1,8 @@
 """All checkers of a world, and who of them hears of what."""
 
 from appliance.base.limits import SECTOR_SIZE
-from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.replica import Replica
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE, SUPERBLOCK_ZONE_SIZE, Geometry

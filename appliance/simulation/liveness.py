@@ -13,9 +13,9 @@ prepares is the newer one cannot be told, and the peer alone is no quorum.
 """
 
 from appliance.cores.vsr import chunks
-from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.quorums import quorums
 from appliance.cores.vsr.replica import Replica
+from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.simulation.cluster import Cluster

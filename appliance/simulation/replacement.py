@@ -10,7 +10,7 @@ reached, where the old one cannot have voted.
 from collections.abc import Callable
 from functools import partial
 
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from appliance.formats.envelope import OPERATION_NOOP, Header
 from appliance.formats.geometry import Geometry
 from appliance.simulation.cluster import Cluster

@@ -114,6 +114,18 @@ class Trace:
         if self.count % BLOCK_EVENTS == 0:
             self.blocks.append(self.digest())
 
+    @property
+    def verbose(self) -> bool:
+        """Whether the text of events is kept, and so is what belongs to it."""
+        return len(self._wanted) > 0
+
+    def note(self, time_us: int, who: int, step: str) -> None:
+        """Which step of a core moved it, if the next event is in `wanted`: text only, no part of
+        the chain.
+        """
+        if self.count in self._wanted:
+            self.kept.append(f"{_begin(time_us, who)} {'step':<12} {step}")
+
     def digest(self) -> str:
         """Hex digest of the chain so far."""
         return self._chain.hexdigest()
@@ -126,10 +138,14 @@ class Trace:
 def text(line: Line) -> str:
     """One line of the trace for people: tick and microsecond, kind, who, what."""
     time_us, kind, who, first, second, what = line
-    name = f"edge {who - 100}" if who >= 100 else "world" if who == 99 else f"replica {who}"
     detail = what.hex() if isinstance(what, bytes) else "" if what is None else str(what)
-    when = f"{time_us // 10_000:>6}.{time_us % 10_000:04}"
-    return f"{when} {name:<10} {KINDS[kind]:<12} {first} {second} {detail}"
+    return f"{_begin(time_us, who)} {KINDS[kind]:<12} {first} {second} {detail}"
+
+
+def _begin(time_us: int, who: int) -> str:
+    """What each line begins with: tick and microsecond, who."""
+    name = f"edge {who - 100}" if who >= 100 else "world" if who == 99 else f"replica {who}"
+    return f"{time_us // 10_000:>6}.{time_us % 10_000:04} {name:<10}"
 
 
 WORLD = 99  # `who` of lines about nobody in particular

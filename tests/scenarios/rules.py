@@ -31,9 +31,10 @@ from appliance.cores.vsr import replica as replicas
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.evaluate import canonical_header
 from appliance.cores.vsr.journal import Journal
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.recovery import Decision, Found
 from appliance.cores.vsr.replica import Replica
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE

@@ -24,6 +24,7 @@ from appliance.cores.vsr import (
     normal,
     recovery,
     repair,
+    requests,
     start_view,
     state_sync,
     superblock,
@@ -35,8 +36,9 @@ from appliance.cores.vsr import open as opening
 from appliance.cores.vsr import replica as dispatcher
 from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.sessions import Sessions
+from appliance.cores.vsr.status import Status
 from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import envelope as env
 from appliance.formats.geometry import Geometry
@@ -344,7 +346,7 @@ def acknowledge_view_of_prepare(patch: Patch) -> None:
 
 @plant("T12: a session's number is raised when its request is prepared")
 def session_updated_at_prepare(patch: Patch) -> None:
-    prepare = normal.prepare
+    prepare = requests.prepare
 
     def prepare_and_count(it: Any, message: Any, block: Any) -> None:
         prepare(it, message, block)
@@ -352,23 +354,23 @@ def session_updated_at_prepare(patch: Patch) -> None:
         if entry is not None:
             entry.request = message.header.aux
 
-    patch.setattr(normal, "prepare", prepare_and_count)
+    patch.setattr(requests, "prepare", prepare_and_count)
 
 
 @plant("a request in the pipeline is prepared again when it comes again")
 def request_prepared_twice(patch: Patch) -> None:
-    patch.setattr(normal, "_preparing", lambda it, client: False)
+    patch.setattr(requests, "_preparing", lambda it, client: False)
 
 
 @plant("a prepare carries the time of its primary's clock, whatever came before")
 def timestamps_go_back(patch: Patch) -> None:
-    prepare = normal.prepare
+    prepare = requests.prepare
 
     def prepare_now(it: Any, message: Any, block: Any) -> None:
         it.timestamp_last = 0
         prepare(it, message, block)
 
-    patch.setattr(normal, "prepare", prepare_now)
+    patch.setattr(requests, "prepare", prepare_now)
 
 
 @plant("a clock is believed that nobody agrees with")

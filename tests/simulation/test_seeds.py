@@ -240,6 +240,7 @@ def test_the_command_prints_every_event_up_to_a_tick() -> None:
         check=True,
     )
     assert "replica 0  start" in done.stdout
+    assert "replica 0  step         superblock" in done.stdout
     assert "start_view" in done.stdout
 
 

@@ -11,7 +11,8 @@ Theory of operation
     `effects`. Every handler only changes state; what follows from the new state (commits,
     repairs, acknowledgements, the next step of a view change) is done by one pass,
     `Replica.settle`, in a fixed order. So no handler calls another one, and a protocol step has
-    one place.
+    one place. A handler first asks `ignores_...`, which stands above it and changes nothing, why it
+    should do nothing; then it asserts what now holds, and works.
 
 Promises
     - An acknowledgement is sent only after the prepare and then its witness header are durable.
@@ -55,6 +56,7 @@ Duties of whoever drives a replica
 
 Rooms of this package, each importing only those above it
     quorums, effects, timeout   numbers and names
+    status                      what a member does, and what makes it do something else
     journal                     the slots of the ring: header, dirty, faulty, what is readable
     recovery                    from two rings and four superblocks to a journal and a status
     sessions                    the replicated table of clients and their latest replies
@@ -67,10 +69,11 @@ Rooms of this package, each importing only those above it
     write_order                 one write after the other to the same place
     wal, commit, checkpoint     append; apply; make a state durable
     log_list, tail, announce    how a log is described, ends, and is named to others
-    normal, view_change         the protocol's two halves
+    requests, normal            the first of the protocol's two halves
+    view_change, epoch_end      the other one; who is left in the epoch before
     repair, chunks, scrub       mending what is missing or broken
     startup, timers             the first steps of a life; what is due
-    replica                     the dispatcher
+    steps, replica              what follows an event, in which order; the dispatcher
     hand_over                   a primary that stops lets another one lead
     remedies                    what an operator does about a halt
     client                      the other end: a session that sends requests and waits for replies

@@ -19,6 +19,8 @@ def tell_client(member: Member, client: bytes, echo_ns: int = 0) -> None:
 
 def pong_client(member: Member, client: bytes, echo_ns: int) -> Header:
     """What tells a client which view this member serves."""
+    assert len(client) == 16
+    assert echo_ns >= 0
     return member.make(
         env.PONG_CLIENT,
         view=max(0, member.durable_log_view),
@@ -30,13 +32,21 @@ def pong_client(member: Member, client: bytes, echo_ns: int) -> Header:
 
 def send_start_view(member: Member, mask: int, nonce: bytes) -> None:
     """Name the log of this view: its last headers, and hooks that a lagging member can reach."""
+    assert member.is_primary
+    assert member.log_view == member.view
+    assert len(nonce) == 16
     name_log(member, mask, nonce, member.view, member.head)
 
 
 def name_log(member: Member, mask: int, nonce: bytes, view: int, head: Header) -> None:
     """Name the log of `view` from `head` down, of which no more is committed than we know."""
+    assert not mask >> member.index & 1
+    assert mask >> len(member.members) == 0
+    assert head.op <= member.op
     assert member.checkpoint is not None
     headers = start_view_headers(member, head)
+    assert headers[0].digest == head.digest
+    assert len(headers) <= sb.VIEW_HEADERS_MAX
     body = b"".join(
         (
             sb.encode_checkpoint_state(member.checkpoint),
@@ -59,6 +69,7 @@ def start_view_headers(member: Member, head: Header) -> list[Header]:
     """The last P + 1 headers from `head` down, then the header of each checkpoint op still in
     the ring.
     """
+    assert head.op <= member.op
     out = [head]
     low = max(0, head.op - member.geometry.pipeline_max)
     for op in range(head.op - 1, low - 1, -1):
@@ -73,4 +84,6 @@ def start_view_headers(member: Member, head: Header) -> list[Header]:
         if header is not None and hook < out[-1].op and member.chained_from(hook):
             out.append(header)
         hook -= interval
+    assert out[0].op - out[-1].op >= len(out) - 1
+    assert len(out) <= member.geometry.pipeline_max + 3
     return out

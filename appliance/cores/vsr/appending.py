@@ -13,13 +13,15 @@ failed. Once the log holds a binding prepare, whoever takes part in it knows the
 from appliance.cores.vsr import space
 from appliance.cores.vsr.member import Member
 from appliance.formats import envelope as env
-from appliance.formats.lives import ROUTE_BINDS
+from appliance.formats.lives import ROUTE_BINDS, ROUTE_CORRECTS
 
 TOLD_TICKS_MAX = 500  # ten pings
 
 
 def unaware(member: Member, bit: int) -> int:
     """The place of a member that has not said lately that its program knows this; -1: all have."""
+    assert bit in (ROUTE_BINDS, ROUTE_CORRECTS)
+    assert len(member.peers) == len(member.members)
     for place, peer in enumerate(member.peers):
         bits, tick = peer.knows
         if place != member.index and (not bits & bit or member.tick - tick > TOLD_TICKS_MAX):
@@ -29,6 +31,7 @@ def unaware(member: Member, bit: int) -> int:
 
 def operation_of(member: Member, operation: int) -> int:
     """The operation of the prepare that a request of this one becomes."""
+    assert operation in env.OPERATIONS_APPEND
     if operation != env.OPERATION_APPEND:
         return operation
     if space.is_scarce(member):

@@ -29,6 +29,9 @@ class Segment:
     __slots__ = ("number", "footer", "leaves", "writes")
 
     def __init__(self, number: int, footer: Wanted) -> None:
+        assert number >= 0
+        assert footer.place.kind == ck.KIND_FOOTER
+        assert footer.place.number == number
         self.number = number
         self.footer = footer
         self.leaves: list[Wanted] = []  # in order; known when the footer is here
@@ -46,6 +49,8 @@ class Backfill:
     __slots__ = ("low", "next", "next_id", "segments", "chunks")
 
     def __init__(self, number: int, segment_id: bytes, low: int) -> None:
+        assert number >= 0
+        assert low >= 0
         self.low = low
         self.next = number  # to be begun, when its id is known
         self.next_id: bytes | None = segment_id
@@ -60,6 +65,8 @@ class Backfill:
 
 def begin(member: Member, number: int, segment_id: bytes, low: int) -> None:
     """Refill `number` down to `low`, from now on; `segment_id` is the id of `number`."""
+    assert number >= 0
+    assert member.superblock is not None
     member.backfill = Backfill(number, segment_id, low)
     member.timeouts["chunks"].start()
     advance(member)
@@ -71,6 +78,7 @@ def advance(member: Member) -> None:
     if work is None:
         return
     _leave_dropped(work, member.state_machine.oldest_segment)
+    assert len(work.segments) <= SEGMENTS_AT_ONCE
     for segment in work.segments:
         if segment.writes < 0 and segment.here:
             _write(member, segment)
@@ -97,18 +105,24 @@ def _leave_dropped(work: Backfill, oldest: int) -> None:
     extents will be those of new segments.
     """
     work.low = max(work.low, oldest)
+    assert work.low >= oldest
     while work.segments and work.segments[-1].number < work.low:
         _forget(work, work.segments.pop())
 
 
 def _forget(work: Backfill, segment: Segment) -> None:
+    assert segment.footer.place in work.chunks
+    assert work.chunks[segment.footer.place] is segment.footer
     for chunk in (segment.footer, *segment.leaves):
         del work.chunks[chunk.place]
 
 
 def _begin_segment(member: Member, work: Backfill, segment_id: bytes) -> None:
+    assert work.low <= work.next
+    assert len(work.segments) < SEGMENTS_AT_ONCE
     place = Place(ck.KIND_FOOTER, 0, 0, work.next)
     footer = Wanted(segment_id, place, _on_footer)
+    assert place not in work.chunks
     work.segments.append(Segment(work.next, footer))
     work.chunks[place] = footer
     work.next, work.next_id = work.next - 1, None
@@ -118,8 +132,12 @@ def _begin_segment(member: Member, work: Backfill, segment_id: bytes) -> None:
 def _on_footer(member: Member, chunk: Wanted, data: bytes) -> None:
     """A footer is here and verified: it names its leaves, and the segment before."""
     work: Backfill = member.backfill
+    assert chunk.data is None
+    assert work.next_id is None
     chunk.data = data
     (segment,) = (s for s in work.segments if s.footer is chunk)
+    assert not segment.leaves
+    assert segment.writes < 0
     footer = seg.decode_footer(data, member.geometry)
     for i, leaf_id in enumerate(seg.footer_leaf_ids(data, footer)):
         records = seg.leaf_record_count(member.geometry, i)
@@ -131,6 +149,8 @@ def _on_footer(member: Member, chunk: Wanted, data: bytes) -> None:
 
 
 def _on_leaf(_member: Member, chunk: Wanted, data: bytes) -> None:
+    assert chunk.data is None
+    assert chunk.place.kind == ck.KIND_LEAF
     chunk.data = data
 
 
@@ -138,6 +158,9 @@ def _write(member: Member, segment: Segment) -> None:
     """Write what came from peers, in whole sectors. What was whole here is left as it is: a segment
     takes seconds to be written, and a reader may wait for one leaf of it.
     """
+    assert segment.here
+    assert segment.writes < 0
+    assert segment.footer.data is not None
     segment.writes = 0
     address, _ = chunks.local_address(member, segment.leaves[0].place)
     for start, end in _spans(segment.leaves):
@@ -154,6 +177,7 @@ def _spans(leaves: list[Wanted]) -> list[tuple[int, int]]:
     """Where the leaves lie that came from peers: whole sectors, neighbours joined, so that no two
     writes share a sector.
     """
+    assert leaves
     spans: list[tuple[int, int]] = []
     end = 0
     for leaf in leaves:
@@ -165,18 +189,22 @@ def _spans(leaves: list[Wanted]) -> list[tuple[int, int]]:
             spans[-1] = spans[-1][0], last
         else:
             spans.append((first, last))
+    assert len(spans) <= len(leaves)
     return spans
 
 
 def _between(leaves: list[Wanted], start: int, end: int) -> list[memoryview]:
     """The bytes of the leaves from `start` to `end`; fewer where the last leaf ends before."""
+    assert 0 <= start < end
     pieces, at = [], 0
     for leaf in leaves:
         assert leaf.data is not None
         pieces.append(memoryview(leaf.data)[max(0, start - at) : max(0, end - at)])
         at += len(leaf.data)
+    assert sum(len(piece) for piece in pieces) <= end - start
     return pieces
 
 
 def _on_written(_member: Member, segment: Segment) -> None:
+    assert segment.writes > 0
     segment.writes -= 1

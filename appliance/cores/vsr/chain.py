@@ -22,6 +22,7 @@ class Chain:
             self.head = head.digest
             self.removals = journal.removals
             self.low = head.op
+        assert self.low <= head.op
         low = max(self.low, head.op - journal.slot_count + 1)
         child = journal.at(low)
         assert child is not None
@@ -40,6 +41,7 @@ class Chain:
 
     def extend(self, header: Header) -> None:
         """`header` is the successor of the head: if it names it, what was known stays known."""
+        assert self.low < header.op
         if self.head == header.parent:
             self.head = header.digest
 

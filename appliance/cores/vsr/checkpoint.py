@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from appliance.base.checksum import sha256
 from appliance.base.table import Table
 from appliance.cores.vsr import commit, membership, replies, skipped, views, wal, wants, write_order
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Header
-from appliance.formats.geometry import MEMBER_ROW_SIZE
+from appliance.formats.geometry import MEMBER_ROW_SIZE, TABLES
 
 
 class Checkpointing:
@@ -27,6 +28,9 @@ class Checkpointing:
     __slots__ = ("header", "manifest", "log_seq", "writes", "superblock")
 
     def __init__(self, header: Header, manifest: bytes, log_seq: int) -> None:
+        assert header.op > 0
+        assert manifest
+        assert log_seq >= 0
         self.header = header
         self.manifest = manifest
         self.log_seq = log_seq
@@ -42,6 +46,7 @@ def recall(member: Member, state: sb.CheckpointState) -> None:
 
 def install(member: Member, state: sb.CheckpointState) -> None:
     """A peer's checkpoint replaces ours, and what was to be one; its superblock follows."""
+    assert state.header.op > member.checkpoint_op
     recall(member, state)
     member.checkpoint_next = state
     commit.unblock(member)
@@ -56,11 +61,17 @@ def is_installed(member: Member, durable: int) -> bool:
     return True
 
 
+def is_due(member: Member) -> bool:
+    """Whether a checkpoint is to be begun, or is under way."""
+    return member.checkpoint_due or member.checkpointing is not None
+
+
 def advance(member: Member) -> None:
     """Begin a checkpoint that is due; finish one whose writes are durable."""
     if member.checkpoint_due and member.checkpointing is None and _may_begin(member):
         _begin(member)
     now = member.checkpointing
+    assert now is None or now.writes >= 0
     if now is None:
         return
     if not now.superblock and now.writes == 0:
@@ -75,6 +86,7 @@ def _may_begin(member: Member) -> bool:
     """Not while the group's members at this op are unknown: a volume made anew for a group that
     changed later lacks what was before. It takes a peer's checkpoint instead.
     """
+    assert member.checkpoint_due
     if member.agreed_known:
         return True
     wants.ask_sync(member)
@@ -83,6 +95,10 @@ def _may_begin(member: Member) -> bool:
 
 def _begin(member: Member) -> None:
     """Freeze the state at commit_min and start its writes."""
+    assert member.checkpoint_due
+    assert member.checkpointing is None
+    assert member.commit_min > member.checkpoint_op
+    assert member.commit_min % member.geometry.checkpoint_ops == 0
     header = member.journal.at(member.commit_min)
     assert header is not None
     assert member.superblock is not None
@@ -91,6 +107,7 @@ def _begin(member: Member) -> None:
     member.state_machine.flush()
     commit.write_segments(member)
     state = member.state_machine.checkpoint()
+    assert state.log_seq == member.state_machine.log_seq
     tables, writes = _tables(member, state.tables)
     manifest = ck.encode(
         ck.Manifest(
@@ -131,6 +148,7 @@ def _begin(member: Member) -> None:
 
 def zone_address(member: Member, op: int) -> int:
     """Where the zone of checkpoint `op` starts."""
+    assert op >= 0
     geometry = member.geometry
     return (
         geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
@@ -141,6 +159,7 @@ def claim_zone(member: Member, op: int) -> None:
     """The zone of checkpoint `op` is written anew from here on: what it held before is no longer
     read at leisure, nor mended.
     """
+    assert op > 0
     zone = member.geometry.checkpoint_zone
     for held in [held for held in member.manifests if zone(held) == zone(op)]:
         del member.manifests[held]
@@ -160,6 +179,7 @@ def _tables(
     geometry = member.geometry
     tables: dict[str, ck.TableState] = {}
     writes: list[tuple[int, bytes]] = []
+    assert member.freeze_everything >= 0
     for name, table in frozen.items():
         rows, chunk_ids, changed = table.freeze(member.freeze_everything > 0)
         tables[name] = ck.TableState(rows, chunk_ids)
@@ -175,22 +195,32 @@ def _tables(
         ]
         tables[name] = ck.TableState(len(raw) // row_size, [sha256(c) for c in chunks])
         writes += [(ck.table_chunk_index(geometry, name, i), c) for i, c in enumerate(chunks)]
+    assert set(tables) == set(TABLES)
     return tables, writes
 
 
 def _write(member: Member, now: Checkpointing, address: int, data: bytes) -> None:
+    assert data
+    assert not now.superblock
     now.writes += 1
     write_order.write(member, address, wal.padded([data]), _on_written, now)
 
 
 def _on_written(member: Member, now: Checkpointing) -> None:
+    assert now.writes > 0
+    assert not now.superblock
     now.writes -= 1
 
 
 def _name(member: Member, now: Checkpointing) -> None:
     """Everything is durable: let the next superblock name it."""
     old = member.checkpoint
+    assert now is member.checkpointing
+    assert now.writes == 0
+    assert not now.superblock
+    assert member.checkpoint_next is None
     assert old is not None
+    assert now.header.op > old.header.op
     now.superblock = True
     member.checkpoint_next = sb.CheckpointState(
         header=now.header,
@@ -223,13 +253,17 @@ def refresh_view_headers(member: Member) -> None:
         if op <= member.commit_max:
             break
     if len(headers) <= member.geometry.pipeline_max + 1:
+        assert headers[0].op == member.op
         views.advertise(member, headers)
 
 
 def _finish(member: Member, now: Checkpointing) -> None:
     """The checkpoint is durable: older slots are free, withheld acknowledgements may go."""
+    assert now is member.checkpointing
+    assert now.superblock
     assert member.superblock is not None
     member.checkpoint = member.superblock.checkpoint
+    assert member.checkpoint.header.op == now.header.op <= member.commit_min
     member.checkpoint_next = None
     member.checkpointing = None
     member.manifests[now.header.op] = now.manifest

@@ -41,6 +41,7 @@ class Chunk:
     __slots__ = ("id", "place")
 
     def __init__(self, chunk_id: bytes, place: Place) -> None:
+        assert len(chunk_id) == 32
         self.id = chunk_id
         self.place = place
 
@@ -66,6 +67,7 @@ Then = Callable[[Member, Wanted, bytes], None]
 
 def matches(chunk: Chunk, data: bytes | memoryview) -> bool:
     """Whether `data` is the chunk wanted."""
+    assert len(chunk.id) == 32
     if chunk.place.kind == ck.KIND_LEAF:
         return len(data) == chunk.place.count * RECORD_SIZE and seg.leaf_id(data) == chunk.id
     return sha256(data) == chunk.id
@@ -83,6 +85,8 @@ def local_address(member: Member, place: Place) -> tuple[int, int]:
     if place.kind == ck.KIND_FOOTER:
         return extent + geometry.segment_data_size, 0
     offset = place.index * geometry.records_max * RECORD_SIZE
+    assert place.kind == ck.KIND_LEAF
+    assert extent % SECTOR_SIZE == 0
     return extent + offset - offset % SECTOR_SIZE, offset % SECTOR_SIZE
 
 
@@ -119,13 +123,18 @@ def read_local(member: Member, chunk: Wanted, size: int) -> None:
     """See whether our own disk has it, and ask peers if not. A footer's `size` is the largest that
     a footer can have.
     """
+    assert chunk.data is None
+    assert not chunk.reading
+    assert size > 0
     address, skip = local_address(member, chunk.place)
+    assert 0 <= skip < SECTOR_SIZE
     chunk.reading = True
     length = -(-(skip + size) // SECTOR_SIZE) * SECTOR_SIZE
     member.read(address, length, _on_local, chunk, skip, size)
 
 
 def _on_local(member: Member, data: bytes | None, chunk: Wanted, skip: int, size: int) -> None:
+    assert chunk.reading
     chunk.reading = False
     if not is_wanted(member, chunk):
         return  # another target meanwhile
@@ -133,6 +142,7 @@ def _on_local(member: Member, data: bytes | None, chunk: Wanted, skip: int, size
     if chunk.place.kind == ck.KIND_FOOTER:
         piece = footer_of(piece, member)
     if piece is not None and matches(chunk, piece):
+        assert not chunk.remote
         chunk.then(member, chunk, piece)
         return
     member.mark("chunk_missing_locally")
@@ -154,8 +164,11 @@ def write_in_steps(
     """Write what may be larger than a volume takes at once; the number of writes, each of which
     ends with `done(member, *args)`.
     """
+    assert address % SECTOR_SIZE == 0
     raw = memoryview(b"".join(wal.padded([*parts])))
     step = member.geometry.message_size_max
+    assert len(raw) % SECTOR_SIZE == 0
+    assert step % SECTOR_SIZE == 0
     starts = range(0, len(raw), step)
     for start in starts:
         write_order.write(member, address + start, [raw[start : start + step]], done, *args)
@@ -167,6 +180,8 @@ def write_in_steps(
 
 def mend(member: Member, chunk: Chunk) -> None:
     """Fetch a table chunk that was found broken, and write it where it belongs."""
+    assert chunk.place.kind == ck.KIND_TABLE
+    assert chunk.place.number in member.manifests
     member.mending.setdefault(chunk.place, Wanted(chunk.id, chunk.place, _on_mended))
     freeze_everything(member)  # both zones are made whole in any case
     member.timeouts["chunks"].start()
@@ -174,6 +189,7 @@ def mend(member: Member, chunk: Chunk) -> None:
 
 
 def _on_mended(member: Member, chunk: Wanted, data: bytes) -> None:
+    assert member.mending[chunk.place] is chunk
     del member.mending[chunk.place]
     assert chunk.place.number in member.manifests
     address, _ = local_address(member, chunk.place)
@@ -211,10 +227,12 @@ def request(member: Member) -> None:
         if not batch:
             continue
         for chunk in batch:
+            assert chunk.data is None
             chunk.asked_tick, chunk.peer = member.tick, member.members[peer]
             chunk.tries += 1
             if chunk.tries > MEND_TRIES_MAX:
                 member.mending.pop(chunk.place, None)
+        assert 0 < len(batch) <= CHUNKS_PER_PEER_MAX
         body = b"".join(encode_entry(c.id, ck.encode_place(c.place)) for c in batch)
         member.send(1 << peer, member.make(env.REQUEST_CHUNK, view=member.view, body=body), body)
 
@@ -227,6 +245,7 @@ def on_request_chunk(member: Member, message: Message) -> None:
     """
     body = message.body
     assert 0 < len(body) <= CHUNK_ENTRY_SIZE * CHUNKS_PER_MESSAGE_MAX
+    assert len(body) % CHUNK_ENTRY_SIZE == 0
     asker = member.members[message.sender]
     for offset in range(0, len(body), CHUNK_ENTRY_SIZE):
         chunk_id, raw = decode_entry(body, offset)
@@ -261,7 +280,9 @@ def _serve(member: Member, chunk: Chunk, asker: bytes) -> None:
         ck.KIND_FOOTER: geometry.footer_size_max,
         ck.KIND_LEAF: place.count * RECORD_SIZE,
     }
+    assert place.kind in sizes
     address, skip = local_address(member, place)
+    assert 0 <= member.reads_for_chunks < READS_FOR_OTHERS_MAX
     member.reads_for_chunks += 1
     length = -(-(skip + sizes[place.kind]) // SECTOR_SIZE) * SECTOR_SIZE
     member.read(address, length, _on_served, chunk, skip, sizes[place.kind], asker)
@@ -271,6 +292,8 @@ def _serve(member: Member, chunk: Chunk, asker: bytes) -> None:
 def _on_served(
     member: Member, data: bytes | None, chunk: Chunk, skip: int, size: int, asker: bytes
 ) -> None:
+    assert member.reads_for_chunks > 0
+    assert size > 0
     member.reads_for_chunks -= 1
     piece = None if data is None else bytes(data[skip : skip + size])
     if chunk.place.kind == ck.KIND_FOOTER:
@@ -290,21 +313,39 @@ def _send_chunk(member: Member, chunk: Chunk, data: bytes, asker: bytes) -> None
     return None
 
 
-def on_chunk(member: Member, message: Message) -> None:
-    body = message.body
+def _wanted(member: Member, body: bytes | memoryview) -> Wanted | None:
+    """The chunk that a message brings, if it is still wanted."""
+    assert len(body) >= CHUNK_ENTRY_SIZE
     chunk_id, raw = decode_entry(body)
     place = ck.decode_place(raw, member.geometry)
-    if place is None:
-        return member.drop("chunk_invalid")
-    data = bytes(body[CHUNK_ENTRY_SIZE:])
-    for owner in _owners(member):
-        chunk = owner.get(place)
-        if chunk is None or chunk.data is not None or chunk.id != chunk_id:
-            continue
-        if not matches(chunk, data):
-            return member.drop("chunk_does_not_match")
-        chunk.remote = True
-        chunk.then(member, chunk, data)
-        request(member)
-        return None
-    return member.drop("chunk_not_wanted")
+    if place is not None:
+        for owner in _owners(member):
+            chunk = owner.get(place)
+            if chunk is not None and chunk.data is None and chunk.id == chunk_id:
+                return chunk
+    return None
+
+
+def ignores_chunk(member: Member, message: Message) -> str | None:
+    """Why a chunk is of no use; None: it is, if it hashes to its id."""
+    _, raw = decode_entry(message.body)
+    if ck.decode_place(raw, member.geometry) is None:
+        return "chunk_invalid"
+    return None if _wanted(member, message.body) is not None else "chunk_not_wanted"
+
+
+def on_chunk(member: Member, message: Message) -> None:
+    ignored = ignores_chunk(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
+    chunk = _wanted(member, message.body)
+    assert chunk is not None
+    assert chunk.data is None
+    data = bytes(message.body[CHUNK_ENTRY_SIZE:])
+    if not matches(chunk, data):
+        return member.drop("chunk_does_not_match")
+    assert not chunk.remote
+    chunk.remote = True
+    chunk.then(member, chunk, data)
+    request(member)
+    return None

@@ -43,7 +43,8 @@ class Client:
         members: tuple[bytes, ...],
     ) -> None:
         assert 1 <= replica_count <= len(members)
-        assert len(client_id) == 16 and any(client_id)
+        assert len(client_id) == 16
+        assert any(client_id)
         self.client_id = client_id
         self.cluster = cluster
         self.shard = shard
@@ -85,12 +86,15 @@ class Client:
     def request_uncopied(self, operation: int, body: memoryview, record_count: int) -> None:
         """As `request`, without a copy: `body` begins with room for the session's block, and stays
         as it is until the reply or an eviction. Whoever performs a "send" takes its bytes then."""
+        assert len(body) >= SESSION_BLOCK_SIZE
         ses.encode_into(body, self._next_block(record_count))
         self._start(operation, body)
 
     def _next_block(self, record_count: int) -> ses.SessionBlock:
-        assert self.ready and 0 <= record_count <= self.geometry.records_max
+        assert self.ready
+        assert 0 <= record_count <= self.geometry.records_max
         self.request_number += 1
+        assert self.request_number >= 1
         return ses.SessionBlock(
             self.client_id, self.session, record_count, self.reply_digest, bytes(16), bytes(32)
         )
@@ -112,6 +116,7 @@ class Client:
     def on_connected(self, replica_id: bytes) -> None:
         """Say who lives on this connection; send again what was in flight if it goes there."""
         self.connected.add(replica_id)
+        assert len(replica_id) == 16
         self._ping(replica_id)
         if self.in_flight is not None and replica_id == self.target:
             self._send()
@@ -146,6 +151,8 @@ class Client:
         self._start(env.OPERATION_REGISTER, ses.encode(block))
 
     def _start(self, operation: int, body: bytes | memoryview) -> None:
+        assert len(body) >= SESSION_BLOCK_SIZE
+        assert self.request_number >= 0
         header = env.make(
             env.REQUEST,
             cluster=self.cluster,
@@ -172,10 +179,13 @@ class Client:
         if self.connected and self.target not in self.connected:
             self._next_target()
         header, body = self.in_flight
+        assert header.command == env.REQUEST
+        assert header.cluster == self.cluster
         self.effects.append(("send", self.target, header, body))
 
     def _next_target(self) -> None:
         """The next of those that vote, in their order; one that is connected, if any is."""
+        assert 0 < self.replica_count <= len(self.members)
         voters = self.members[: self.replica_count]
         place = voters.index(self.target) if self.target in voters else -1
         for step in range(1, self.replica_count + 1):
@@ -189,15 +199,18 @@ class Client:
         if block is None or self.in_flight is None or block.client != self.client_id:
             return
         header, _ = self.in_flight
+        assert header.aux == self.request_number
         if block.request_digest != header.digest:
             return
         self.in_flight = None
         self.timeout.stop()
+        assert self.in_flight is None
         self.reply_digest = message.header.digest
         if message.header.epoch == self.epoch and message.header.view > self.view:
             self.view = message.header.view
         if header.operation == env.OPERATION_REGISTER:
             self.session = message.header.op
+            assert self.request_number == 0
             self.effects.append(("registered",))
         else:
             self.effects.append(("reply", message.body[SESSION_BLOCK_SIZE:], message.header))
@@ -205,6 +218,7 @@ class Client:
     def _on_eviction(self, header: Header) -> None:
         if cmd.Eviction.session(header.area) != self.session:
             return
+        assert cmd.Eviction.client(header.area) == self.client_id
         self.effects.append(("evicted", header.aux, header.op))
         self._register()
 
@@ -219,6 +233,8 @@ class Client:
             self.configuration = learned
         if learned.op <= self.members_op:
             return
+        assert learned.epoch >= self.epoch
+        assert learned.op > self.members_op
         changed = self.members != learned.members
         self.members = learned.members
         self.members_op, self.replica_count = learned.op, learned.replica_count
@@ -237,6 +253,7 @@ class Client:
             return
         newer = header.view > self.view
         announced = not cmd.PongClient.echo_ns(header.area)
+        assert header.view >= self.view
         self.view = header.view
         if self.in_flight is not None and (newer or announced):
             self.target = self._primary
@@ -249,6 +266,7 @@ class Client:
         """
         known = [replica_id for replica_id in self.members if replica_id in self.connected]
         others = sorted(self.connected.difference(known))
+        assert len(known) + len(others) == len(self.connected)
         for replica_id in (*known, *others):
             self._ping(replica_id)
 

@@ -61,6 +61,7 @@ class Interval(NamedTuple):
 
 def marzullo(intervals: list[tuple[int, int]]) -> Interval:
     """The smallest interval that lies in as many of `intervals` as possible."""
+    assert intervals
     edges = sorted(
         edge
         for source, (low, high) in enumerate(intervals)
@@ -78,6 +79,7 @@ def marzullo(intervals: list[tuple[int, int]]) -> Interval:
             inside == best.sources and until - offset < best.upper_us - best.lower_us
         ):
             best = Interval(offset, until, inside)
+    assert 1 <= best.sources <= len(intervals)
     return best
 
 
@@ -139,16 +141,19 @@ class Clock:
         if self.epoch is not None and monotonic_ns - self.epoch_start_ns > EPOCH_NS_MAX:
             self.epoch = None
         elapsed = monotonic_ns - self.start_ns
+        assert elapsed >= 0
         if self.epoch is not None and elapsed < WINDOW_NS_MIN:
             return
         wanted = SAMPLES_FIRST_WINDOW if self.epoch is None else 1
         sources = 1 + sum(count >= wanted for i, count in enumerate(self.counts) if i != self.index)
+        assert 1 <= sources <= 1 + self.replica_count  # a standby is none of them
         if sources >= self.quorum:
             self._close(monotonic_ns, realtime_us)
         elif elapsed >= WINDOW_NS_MAX:
             self._begin(monotonic_ns, realtime_us)
 
     def _paced(self, monotonic_ns: int) -> int:
+        assert monotonic_ns >= self.paced_ns
         gain, per = PACE_AHEAD
         return self.paced_us + (monotonic_ns - self.paced_ns) * gain // per
 
@@ -168,6 +173,7 @@ class Clock:
         if self.start_ns < 0 or not self.start_ns <= sent_ns <= now_ns:
             return
         rtt_us = self.round_trips_us[replica] = (now_ns - sent_ns) // 1000
+        assert rtt_us >= 0
         own_us = self.start_us + (now_ns - self.start_ns) // 1000
         sample = Sample(rtt_us, peer_us + rtt_us // 2 - own_us)
         self.counts[replica] += 1
@@ -183,6 +189,7 @@ class Clock:
             return realtime_us
         epoch = self.epoch
         if epoch is not None and monotonic_ns - self.epoch_start_ns <= EPOCH_NS_MAX:
+            assert epoch.lower_us <= epoch.upper_us
             passed_us = self._epoch_us(monotonic_ns)
             return max(passed_us + epoch.lower_us, min(realtime_us, passed_us + epoch.upper_us))
         found = self.disagreement
@@ -209,6 +216,7 @@ class Clock:
         """Whose clock counts where no quorum agrees; `passed_us` is our own, if it did not jump."""
         assert self.disagreement is not None
         offsets = self.disagreement.offsets_us
+        assert self.index in offsets
         floor_us = log_us - self.ahead_us - TOLERANCE_US_MAX
 
         def rank(source: int) -> tuple[bool, int, int, int]:
@@ -220,12 +228,14 @@ class Clock:
         return min(offsets, key=rank)
 
     def _begin(self, monotonic_ns: int, realtime_us: int) -> None:
+        assert monotonic_ns >= self.start_ns
         self.start_ns, self.start_us = monotonic_ns, realtime_us
         self.samples = [None] * self.replica_count
         self.counts = [0] * self.replica_count
 
     def _close(self, monotonic_ns: int, realtime_us: int) -> None:
         """Halve the tolerance while a quorum agrees; the last agreement becomes the epoch."""
+        assert self.start_ns >= 0
         agreed: Interval | None = None
         tolerance = TOLERANCE_US_MAX
         while True:
@@ -237,6 +247,7 @@ class Clock:
                 break
             tolerance //= 2
         if agreed is not None:
+            assert agreed.sources >= self.quorum
             self.epoch = agreed
             self.epoch_start_ns, self.epoch_start_us = self.start_ns, self.start_us
             self.windows += 1
@@ -254,12 +265,15 @@ class Clock:
     def _offsets(self) -> dict[int, int]:
         """Of each source of this window, ourselves included."""
         found = {i: sample.offset_us for i, sample in enumerate(self.samples) if sample is not None}
+        assert self.index not in found
         return {self.index: 0, **found}
 
     def _intervals(self, tolerance: int) -> list[tuple[int, int]]:
+        assert tolerance >= 0
         out = [(-tolerance, tolerance)]
         for sample in self.samples:
             if sample is not None:
                 reach = sample.rtt_us // 2 + tolerance
                 out.append((sample.offset_us - reach, sample.offset_us + reach))
+        assert 1 <= len(out) <= 1 + self.replica_count
         return out

@@ -8,7 +8,8 @@ prepared in this very view.
 
 from appliance.cores.vsr import appending, membership, wal, write_order
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Header, Message
@@ -30,6 +31,7 @@ def advance(member: Member) -> None:
         return
     if member.status == Status.VIEW_CHANGE and not member.dvc_quorum:
         return
+    assert member.commit_min <= member.commit_max
     before = member.state_machine.log_seq
     for _ in range(COMMITS_PER_SETTLE_MAX):
         if member.commit_min >= member.commit_max or not _next(member):
@@ -75,6 +77,7 @@ def unblock(member: Member) -> None:
 
 def jump(member: Member, op: int) -> None:
     """The state is that of a checkpoint, or will be: whatever led to it is not applied here."""
+    assert op >= member.commit_min
     member.commit_min = op
     member.commit_reading = -1
 
@@ -92,6 +95,7 @@ def _next(member: Member) -> bool:
             "one wrote it",
         )
         return False
+    assert header.op == op
     message = member.prepare_in_memory(header)
     if message is None:
         slot = member.journal.slot(op)
@@ -138,6 +142,7 @@ def apply(member: Member, message: Message) -> None:
     if change:
         results = membership.apply(member, header, message.body)
     member.commit_min = header.op
+    assert member.commit_min <= member.commit_max
     member.learn_timestamp(header.timestamp)
     if block is not None:
         _remember(member, header, block, results)
@@ -172,6 +177,8 @@ def _remember(member: Member, header: Header, block: ses.SessionBlock, results: 
         + results
     )
     reply = member.make_reply(header, body)
+    assert entry.session == session
+    assert header.aux >= entry.request
     entry.request = header.aux
     entry.reply = reply
     entry.body = body
@@ -188,11 +195,14 @@ def write_segments(member: Member) -> None:
     for write in member.state_machine.take_writes():
         extent = write.number % member.superblock.segments_max
         address = geometry.data_size + extent * geometry.extent_size + write.offset
+        assert member.segments_writing >= 0
+        assert write.offset >= 0
         member.segments_writing += 1
         write_order.write(member, address, wal.padded([write.data]), _on_segment_written, write)
 
 
 def _on_segment_written(member: Member, write: object) -> None:
+    assert member.segments_writing > 0
     member.segments_writing -= 1
     member.state_machine.on_segment_written(write)
     write_segments(member)  # what waited for a tail that it overlaps

@@ -34,6 +34,7 @@ def refusal(member: Member, message: Message) -> tuple[int, int] | None:
 
 def _far_from_us(member: Member, body: bytes | memoryview) -> int:
     """The group's time, if what a valid request wants is far from it; else 0."""
+    assert len(body) > SESSION_BLOCK_SIZE + BODY
     start = SESSION_BLOCK_SIZE + BODY
     asked = decode_correction(bytes(body[start : start + CORRECTION.itemsize]))
     assert asked is not None

@@ -5,7 +5,8 @@ with a name: who goes on would serve what others deny, or lose what was acknowle
 """
 
 from appliance.cores.vsr.evaluate import Evaluation, Verdict
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Status
 from appliance.formats.envelope import Header
 
 
@@ -13,6 +14,7 @@ def known_committed(member: Member) -> int:
     """The newest op that is certainly committed, by all that this member holds: a prepare tells how
     far its primary had committed.
     """
+    assert member.commit_min <= member.commit_max
     return max(member.commit_max, member.head.commit_num)
 
 
@@ -20,6 +22,7 @@ def by_lists(member: Member, result: Evaluation) -> bool:
     """Halt if the lists of a view change cannot all be true; whether they cannot."""
     if result.verdict != Verdict.CONTRADICTED:
         return False
+    assert result.reason
     own = result.denied_by == 1 << member.index  # where both deny, nobody can tell who forgot
     member.halt("VOLUME_OUTDATED" if own else "DIVERGED", f"view {member.view}: {result.reason}")
     return True
@@ -28,6 +31,7 @@ def by_lists(member: Member, result: Evaluation) -> bool:
 def by_start_view(member: Member, header: Header) -> bool:
     """Halt if the log of a newer view ends below what is committed here; whether it does."""
     known = known_committed(member)
+    assert known >= member.commit_max
     if header.epoch != member.epoch or header.viewstamp <= member.log_viewstamp:
         return False
     if header.op >= known or member.status == Status.RECOVERING_HEAD:

@@ -15,11 +15,14 @@ PATIENCE_TICKS = 300  # six pings of everybody
 
 def compare(member: Member, place: int, op: int, checkpoint_id: bytes) -> None:
     """A member says that it holds this state; `checkpoint_id` is the first half of its name."""
+    assert place != member.index
+    assert len(checkpoint_id) == 16
     peer, own = member.peers[place], member.checkpoint
     peer.checkpoint, peer.checkpoint_id = op, checkpoint_id
     if own is None or member.syncing or op != own.header.op or op == 0:
         return
     peer_id = member.members[place]
+    assert member.peers[place].checkpoint == own.header.op
     if ck.short_id(own.checkpoint_id) == checkpoint_id:
         member.diverged.pop(peer_id, None)
         return
@@ -34,11 +37,14 @@ def judge(member: Member) -> None:
     own = member.checkpoint
     assert own is not None
     ours = ck.short_id(own.checkpoint_id)
+    assert member.diverged
     held: dict[bytes, int] = {ours: 0 if member.is_standby else 1}
     for place, peer in enumerate(member.peers[: member.replica_count]):
         if place != member.index and peer.checkpoint == own.header.op:
             held[peer.checkpoint_id] = held.get(peer.checkpoint_id, 0) + 1
     majority = member.replica_count // 2 + 1
+    assert sum(held.values()) <= member.replica_count
+    assert majority * 2 > member.replica_count
     for checkpoint_id, count in held.items():
         if count < majority:
             continue

@@ -12,6 +12,7 @@ from appliance.formats.superblock import Superblock
 
 def recall(member: Member, block: Superblock) -> None:
     """At open: who belongs to the group, as the superblock has it."""
+    assert 0 < block.replica_count <= len(block.members)
     member.configure(
         Configuration(block.epoch, block.members_op, block.replica_count, tuple(block.members))
     )
@@ -34,6 +35,7 @@ def recall_end(member: Member) -> None:
 
 def agree(member: Member, configuration: Configuration) -> None:
     """The log, or a checkpoint, has this one at commit_min."""
+    assert 0 < configuration.replica_count <= len(configuration.members)
     member.agreed = configuration
     member.agreed_known = True
 
@@ -57,11 +59,15 @@ def learn(member: Member, configuration: Configuration) -> bool:
 
 def leave(member: Member, last: Header) -> None:
     """The epoch ends with `last`: who was in it is asked for until enough have come along."""
+    assert last.operation == env.OPERATION_RECONFIGURE
     assert last.epoch == member.epoch
+    assert last.op == member.commit_min
     member.members_old = member.configuration
     member.epoch_end = last
 
 
 def forget(member: Member) -> None:
     """Enough have come along."""
+    assert member.members_old is not None
+    assert member.members_old.epoch < member.epoch
     member.members_old = None

@@ -69,6 +69,8 @@ def evaluate(
     the epoch before; a member that had no vote there may say truly that it never had it, which
     proves nothing. All that is later was prepared among the members of now.
     """
+    assert 1 <= quorum_view_change <= replica_count
+    assert 1 <= quorum_nack <= replica_count
     if len(dvcs) < quorum_view_change:
         return Evaluation(Verdict.AWAIT_QUORUM)
     log_view = max(d.log_view for d in dvcs)
@@ -116,11 +118,13 @@ def evaluate(
                 return Evaluation(Verdict.CONTRADICTED, reason=reason)
         if chosen is None or copies == 0:
             return Evaluation(Verdict.AWAIT_MORE if len(dvcs) < replica_count else Verdict.STUCK)
+    assert floor <= high
     return Evaluation(Verdict.START, high, floor)
 
 
 def _contradiction(canonical: list[DoViewChange], high: int, floor: int) -> str:
     """What the logs with the highest log_view cannot be, in words; empty: nothing."""
+    assert all(d.log_view == canonical[0].log_view for d in canonical)
     log_view = canonical[0].log_view
     if high < floor:
         return f"op {floor} is committed, and the log of view {log_view} ends at op {high}"
@@ -137,6 +141,7 @@ def _contradiction(canonical: list[DoViewChange], high: int, floor: int) -> str:
 
 def canonical_headers(canonical: list[DoViewChange], head: int, floor: int) -> list[Header]:
     """The headers of head..floor, descending; each is known to one of them."""
+    assert floor <= head
     found = [canonical_header(canonical, op) for op in range(head, floor - 1, -1)]
     known = [header for header in found if header is not None]
     assert len(known) == len(found)

@@ -17,6 +17,8 @@ def ask(replica: Replica) -> bool:
     """
     if not replica.normal_primary or replica.replica_count == 1:
         return False
+    assert not replica.is_standby
+    assert replica.replica_count > 1
     replica.mark("primary_hands_over")
     votes.add(replica, replica.index)
     vote = replica.make(env.START_VIEW_CHANGE, view=replica.view, aux=HANDS_OVER)

@@ -13,9 +13,12 @@ DOUBT_TICKS = 6  # three heartbeats missed: enough to agree with somebody's vote
 
 def send(member: Member, mask: int) -> None:
     """Tell these members how far the log is committed, and that this primary lives."""
-    assert member.normal_primary and member.checkpoint is not None
+    assert member.normal_primary
+    assert member.checkpoint is not None
     known = member.journal.at(member.commit_max)
     digest = known.digest if known is not None else bytes(16)
+    assert not mask >> member.index & 1
+    assert len(digest) == 16
     member.send(
         mask,
         member.make(
@@ -45,6 +48,7 @@ def forget(member: Member) -> None:
 
 def anchor(member: Member, op: int, digest: bytes) -> None:
     """This very prepare is committed."""
+    assert len(digest) == 16
     member.commit_anchor = (op, digest)
 
 
@@ -53,6 +57,7 @@ def agrees(member: Member, vote: Message) -> bool:
     nothing for a while either, so that two timers need not both run out; or the primary itself says
     that it stops.
     """
+    assert vote.header.view == member.view
     if vote.sender == member.primary and vote.header.aux == HANDS_OVER:
         return True
     silence = member.timeouts["heartbeat_lost"]

@@ -1,6 +1,7 @@
 """How long a member has nothing to do of itself: then nobody need wake it."""
 
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Status
 
 
 def idle_ticks(member: Member, *, exact: bool = False) -> int:
@@ -8,6 +9,7 @@ def idle_ticks(member: Member, *, exact: bool = False) -> int:
     clock agrees with nobody, each tick may change that. Where nothing is to be repaired, it may be
     asked later whether anything is; with `exact`, not even that.
     """
+    assert member.tick >= 0
     if member.heartbeat_due or member.clock.epoch is None:
         return 0
     timeouts = member.timeouts
@@ -23,6 +25,7 @@ def idle_ticks(member: Member, *, exact: bool = False) -> int:
 def _is_whole(member: Member) -> bool:
     """Whether nothing would go on with repair's timer, as far as that is quickly told."""
     journal = member.journal
+    assert 0 <= journal.faulty_count <= journal.dirty_count
     return (
         member.status == Status.NORMAL
         and member.backfill is None

@@ -31,6 +31,7 @@ class Journal:
     )
 
     def __init__(self, geometry: Geometry) -> None:
+        assert geometry.slot_count > 0
         self.slot_count = geometry.slot_count
         self.headers: list[Header | None] = [None] * self.slot_count
         self.dirty = bytearray(self.slot_count)
@@ -62,11 +63,13 @@ class Journal:
         if self.dirty[slot] != value:
             self.dirty[slot] = value
             self.dirty_count += 1 if value else -1
+            assert 0 <= self.dirty_count <= self.slot_count
 
     def set_faulty(self, slot: int, value: int) -> None:
         if self.faulty[slot] != value:
             self.faulty[slot] = value
             self.faulty_count += 1 if value else -1
+            assert 0 <= self.faulty_count <= self.slot_count
         if value:
             self.set_dirty(slot, 1)
 
@@ -88,20 +91,24 @@ class Journal:
         """The prepare and its witness are durable."""
         slot = header.op % self.slot_count
         known = self.headers[slot]
-        assert known is not None and known.digest == header.digest
+        assert known is not None
+        assert known.digest == header.digest
         self.present[slot] = header.digest
         self.set_faulty(slot, 0)
         self.set_dirty(slot, 0)
 
     def set_broken(self, slot: int) -> None:
         """What was durable here cannot be read back; the header, if known, still names it."""
+        assert 0 <= slot < self.slot_count
         self.present[slot] = None
         self.set_faulty(slot, 1)
+        assert self.dirty[slot]
 
     def remove(self, op: int) -> None:
         """Truncate `op`, which was never committed. Nothing is written: the slot's bytes stay
         readable.
         """
+        assert op > 0
         slot = op % self.slot_count
         self.forget_header(slot)
         self.set_faulty(slot, 0)
@@ -109,12 +116,14 @@ class Journal:
 
     def forget_header(self, slot: int) -> None:
         """The slot belongs to no op any more."""
+        assert 0 <= slot < self.slot_count
         self.headers[slot] = None
         self.removals += 1
 
     def forget_faults(self, slot: int) -> None:
         """The slot is of no use to anybody any more: stop mending it."""
         self.set_faulty(slot, 0)
+        assert not self.faulty[slot]
         self.set_dirty(slot, 0)
 
     def op_maximum(self) -> int:
@@ -123,7 +132,8 @@ class Journal:
 
     def check(self) -> None:
         """Assert the invariants."""
-        assert self.dirty_count == sum(self.dirty) and self.faulty_count == sum(self.faulty)
+        assert self.dirty_count == sum(self.dirty)
+        assert self.faulty_count == sum(self.faulty)
         for slot, header in enumerate(self.headers):
             assert not self.faulty[slot] or self.dirty[slot]
             if header is not None:

@@ -18,7 +18,8 @@ of holds one of them.
 """
 
 from appliance.cores.vsr import denial, space, views, wants
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
@@ -58,6 +59,8 @@ def begin(member: Member, block: sb.Superblock) -> None:
     """
     member.incarnation = max(block.incarnation + 1, member.realtime_us // 1_000_000)
     known = block.lives or [(block.incarnation, 0)]
+    assert len(known) <= LIVES_MAX
+    assert member.incarnation > block.incarnation
     member.lives = one_more(known, (member.incarnation, _start(member)))
     if block.told:
         member.told = keep(dict(zip(block.members, block.told, strict=True)), member.members)
@@ -84,6 +87,8 @@ def one_more(known: list[tuple[int, int]], life: tuple[int, int]) -> list[tuple[
     lives = [*known, life]
     if len(lives) > LIVES_MAX:
         del lives[2]
+    assert lives[-1] == life
+    assert len(lives) <= LIVES_MAX
     return lives
 
 
@@ -91,6 +96,7 @@ def rows(member: Member) -> list[Told]:
     """What is remembered of each member, in their order; for the superblock."""
     if not any(replica_id in member.told for replica_id in member.members):
         return []
+    assert len(member.members) == len(member.peers)
     return [member.told.get(replica_id, Told()) for replica_id in member.members]
 
 
@@ -99,7 +105,8 @@ def rows(member: Member) -> list[Told]:
 
 def ping(member: Member) -> None:
     """Say to all members which life this is, where it stands, and ask for their wall clocks."""
-    assert member.checkpoint is not None and member.superblock is not None
+    assert member.checkpoint is not None
+    assert member.superblock is not None
     body = encode_life(
         Life(
             incarnation=member.incarnation,
@@ -133,6 +140,7 @@ def _heard(member: Member, place: int) -> int:
 
 
 def _start(member: Member) -> int:
+    assert len(member.nonce) == 16
     return start_of(member.nonce)
 
 
@@ -140,6 +148,7 @@ def _commit_durable(member: Member) -> int:
     """The newest op that is committed and will be found here after a restart."""
     assert member.superblock is not None
     floor = member.superblock.checkpoint.header.op
+    assert floor <= member.commit_min
     if member.installing:
         return floor
     for op in range(member.commit_min, floor, -1):
@@ -151,6 +160,8 @@ def _commit_durable(member: Member) -> int:
 
 def pong(member: Member, place: int, stamp: int, incarnation: int) -> None:
     """Answer a ping: our wall clock, and what is held durably of whoever asked."""
+    assert place != member.index
+    assert stamp >= 0
     block, replica_id = member.superblock, member.members[place]
     assert block is not None
     told = Told()
@@ -191,6 +202,7 @@ def on_durable(member: Member) -> None:
 
 def forgotten(told: Told, life: Life) -> str:
     """What the volume of a life does not know though others do; empty: nothing."""
+    assert life.lives
     newest, known = (told.incarnation, told.start), life.lives
     if not told.incarnation or newest == (life.incarnation, life.start):
         return ""
@@ -216,6 +228,7 @@ def _must_hold(member: Member, place: int) -> Told:
     committed in this epoch was acknowledged by both.
     """
     told = member.told.get(member.members[place], Told())
+    assert place != member.index
     both = member.replica_count == 2 and max(place, member.index) < 2
     committed = denial.known_committed(member) if both and told.incarnation else 0
     if committed > max(told.commit, member.configuration.op):
@@ -230,6 +243,7 @@ def _may_be_left_out(incarnation: int, known: list[tuple[int, int]]) -> bool:
     began are later than all that it has forgotten, so a copy made in such a time alone, and started
     so often, is not told apart.
     """
+    assert len(known) <= LIVES_MAX
     return len(known) == LIVES_MAX and known[1][0] < incarnation < known[2][0]
 
 
@@ -238,6 +252,8 @@ def hear(member: Member, message: Message) -> None:
     replica_id = member.members[message.sender]
     stamp = cmd.Ping.monotonic_ns(message.header.area)
     life, peer = decode_life(message.body), member.peers[message.sender]
+    assert message.sender != member.index
+    assert stamp >= 0
     peer.knows = message.route, member.tick
     if life is None:  # of a version that does not say
         return pong(member, message.sender, stamp, 0)
@@ -263,6 +279,7 @@ def hear(member: Member, message: Message) -> None:
             _refuse(member, replica_id, reason)
         else:
             member.refused.pop(replica_id, None)
+            assert life.incarnation > told.incarnation
             now = Told(life.incarnation, life.start, life.checkpoint, life.commit)
             member.told[replica_id] = now
             member.introductions[replica_id] = (stamp, life.incarnation)
@@ -275,14 +292,18 @@ def _go_on_above(member: Member, number: int) -> None:
     under a lower one for old, and under an equal one for another life's. The wall clock of a new
     volume's machine may be behind, or a former life began in the same second.
     """
+    assert number >= member.incarnation
     member.mark("incarnation_raised")
     member.incarnation = number + 1
+    assert member.incarnation > number
     # somebody may have heard of this life by its old number
     member.lives = one_more(member.lives, (member.incarnation, _start(member)))
     member.persist()
 
 
 def _refuse(member: Member, replica_id: bytes, reason: str) -> None:
+    assert replica_id != member.replica_id
+    assert reason
     if replica_id not in member.refused:
         member.mark("member_refused")
     member.refused[replica_id] = Refusal(reason)
@@ -302,6 +323,7 @@ def heard_back(member: Member, message: Message) -> None:
     if answer.incarnation != member.incarnation:
         return None  # an answer to another life
     told, own = answer.told, (member.incarnation, _start(member))
+    assert answer.incarnation == member.incarnation
     if told.incarnation >= member.incarnation and (told.incarnation, told.start) != own:
         return _go_on_above(member, told.incarnation)  # and be judged by what the volume knows
     if answer.flags & ANSWER_DIVERGED:
@@ -326,9 +348,11 @@ def heard_back(member: Member, message: Message) -> None:
 
 
 def _introduced(member: Member, replica_id: bytes) -> None:
+    assert replica_id != member.replica_id
     if replica_id not in member.introduced:
         member.introduced.add(replica_id)
         member.lives = member.lives[-1:]
+        assert member.lives
         member.find_introduced()
         views.repeat_list(member)  # what was kept back may be said now
         wants.ask_acknowledgements(member)
@@ -342,16 +366,21 @@ def vouchers_needed(member: Member) -> int:
     if member.is_standby:
         return 0
     quorum = min(member.quorum_replication, member.quorum_view_change)
+    assert 1 <= quorum <= member.replica_count
     return min(member.replica_count - quorum + 1, member.replica_count - 1)
 
 
 def _vouched(member: Member, replica_id: bytes, *, new: bool) -> None:
     """`replica_id` has never heard of this replica; as a new one it may only not remember."""
+    assert member.status == Status.UNVOUCHED
+    assert replica_id != member.replica_id
     if 0 <= member.index_of(replica_id) < member.replica_count:
         member.vouchers[replica_id] = not new
 
 
 def is_vouched(member: Member) -> bool:
     """Whether enough have vouched; or all, among them such as are as new as this one."""
+    assert member.status == Status.UNVOUCHED
     needed, found = vouchers_needed(member), member.vouchers
+    assert len(found) < member.replica_count or member.is_standby
     return sum(found.values()) >= needed or len(found) == member.replica_count - 1

@@ -2,11 +2,12 @@
 that it has the prepare, or that it never had it.
 """
 
-from appliance.cores.vsr.evaluate import blank
+from appliance.cores.vsr.evaluate import DoViewChange, blank
 from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.wal import writing
+from appliance.formats import command as cmd
 from appliance.formats import envelope as env
-from appliance.formats.envelope import Header
+from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE
 
 
@@ -33,6 +34,7 @@ def describe(member: Member) -> list[Header]:
 
 def bits(member: Member, headers: list[Header]) -> tuple[int, int]:
     """(presents, nacks) of this replica for its list, as its journal stands now."""
+    assert headers
     presents = nacks = 0
     journal = member.journal
     for i, header in enumerate(headers):
@@ -58,6 +60,8 @@ def bits(member: Member, headers: list[Header]) -> tuple[int, int]:
             or member.prepare_in_memory(header) is not None
         ):
             presents |= 1 << i
+    assert presents >> len(headers) == 0
+    assert nacks >> len(headers) == 0
     return presents, nacks
 
 
@@ -76,3 +80,34 @@ def parse_headers(body: bytes | memoryview, member: Member) -> list[Header] | No
             return None
         out.append(header)
     return out
+
+
+def parse_do_view_change(member: Member, message: Message) -> DoViewChange | None:
+    """None when a static rule is broken."""
+    header = message.header
+    headers = parse_headers(message.body, member)
+    if not headers or len(headers) > member.geometry.pipeline_max + 1:
+        return None
+    presents, nacks, checkpoint = cmd.DoViewChange.unpack(header.area)
+    assert header.op >= header.commit_num >= checkpoint
+    assert header.aux < header.view
+    if (
+        blank(headers[0])
+        or headers[0].op != header.op
+        or headers[-1].op != header.op - len(headers) + 1
+    ):
+        return None
+    if presents >> len(headers) or nacks >> len(headers):
+        return None
+    if any(h.viewstamp > header.viewstamp for h in headers):
+        return None
+    return DoViewChange(
+        message.sender,
+        header.aux,
+        header.op,
+        header.commit_num,
+        checkpoint,
+        headers,
+        presents,
+        nacks,
+    )

@@ -63,6 +63,7 @@ class LogSession:
         queue: Queue | None,
         relay: Any,
     ) -> None:
+        assert group >= 0
         self.client, self.group, self.owner = client, group, owner
         self.links, self.relay = links, relay
         self.queue, self.pace = queue, Pace(client.geometry.records_max)
@@ -104,6 +105,7 @@ class LogSessions:
         assert client.client_id not in self._by_client
         links = self._links.setdefault(group, {})
         session = LogSession(client, group, links, owner=owner, queue=queue, relay=relay)
+        assert session.links is links
         self._by_client[client.client_id] = session
         self.groups.setdefault(group, []).append(session)
         if queue is not None:
@@ -116,6 +118,8 @@ class LogSessions:
 
     def close(self, session: LogSession) -> None:
         """Forget a session; what it has under way may still be committed."""
+        assert self._by_client[session.client.client_id] is session
+        assert session in self.groups[session.group]
         del self._by_client[session.client.client_id]
         self.groups[session.group].remove(session)
         if session.queue is not None:
@@ -181,8 +185,10 @@ class LogSessions:
 
     def on_ticks(self, ticks: int) -> None:
         """So many have passed."""
+        assert ticks >= 0
         before, self._ticks = self._ticks // self._ticks_each, self._ticks + ticks
         due = self._ticks // self._ticks_each - before
+        assert due >= 0
         for session in self._by_client.values():
             for _ in range(due):
                 session.client.on_tick()
@@ -197,6 +203,7 @@ class LogSessions:
             if queue.ready or not session.client.ready:
                 continue
             waiting = queue.depth
+            assert waiting >= 0
             if session.pace.may_ask(now_ns, waiting):
                 self.effects.append((READY, session))
             elif waiting and not session.waits:
@@ -205,6 +212,7 @@ class LogSessions:
 
     def on_waited(self, session: LogSession) -> None:
         """The time of its WAIT is over."""
+        assert session.waits
         session.waits = False
 
     # --- owners
@@ -217,6 +225,8 @@ class LogSessions:
         count: int,
     ) -> None:
         """Send `count` records under a session that is ready."""
+        assert session.client.ready
+        assert count >= 0
         session.wanted = True
         session.client.request(operation, body, count)
         self._collect(session)
@@ -226,6 +236,9 @@ class LogSessions:
     ) -> None:
         """The same of one with a queue, out of the queue's own memory: `Client.request_uncopied`
         says what it owes."""
+        assert session.queue is not None
+        assert session.client.ready
+        assert count > 0
         session.wanted = True
         session.client.request_uncopied(operation, body, count)
         session.pace.on_request(now_ns, count)
@@ -242,6 +255,7 @@ class LogSessions:
         """Send `count` records as soon as the session is ready, and until there is a REPLY; in
         place of what was asked before, if anything was. `again`: under the next session too, for
         whoever carries it out knows it by an id of its own, or twice is as good as once."""
+        assert count >= 0
         session.asked, session.wanted, session.again = (operation, body, count), False, again
         self._send_asked(session)
 

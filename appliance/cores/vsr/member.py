@@ -7,7 +7,6 @@ hold yet is dropped, not queued; timers send it again.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Protocol
 
 from appliance.base.limits import SECTOR_SIZE
@@ -20,6 +19,7 @@ from appliance.cores.vsr.origin import Origin
 from appliance.cores.vsr.quorums import quorums
 from appliance.cores.vsr.route import Route, Routing
 from appliance.cores.vsr.sessions import Sessions
+from appliance.cores.vsr.status import SILENT, STATUS, Event, Status
 from appliance.cores.vsr.timeout import Timeout
 from appliance.cores.vsr.wal_writes import WalWrites
 from appliance.formats import command as cmd
@@ -29,18 +29,6 @@ from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import Geometry
 from appliance.formats.group import Configuration
 from appliance.formats.lives import Refusal, Told, keep
-
-
-class Status(IntEnum):
-    """What a member does."""
-
-    RECOVERING = 0  # opening; says nothing
-    NORMAL = 1
-    VIEW_CHANGE = 2
-    RECOVERING_HEAD = 3  # may have acknowledged more than it can see; votes in nothing
-    HALTED = 4
-    REMOVED = 5  # no member of the group any more; silent
-    UNVOUCHED = 6  # made while nobody could be asked; says only who it is: see `lives`
 
 
 class StateMachine(Protocol):
@@ -117,8 +105,6 @@ SPEAK = {
 
 # What rests on the promises of a life goes only to members that will remember that life.
 BETWEEN_ACQUAINTANCES = frozenset((env.PREPARE_OK, env.DO_VIEW_CHANGE))
-
-SILENT = (Status.RECOVERING, Status.HALTED, Status.REMOVED)
 
 VIEWS_AHEAD_MAX = 1 << 20  # a view takes a vote of a quorum and a write: nobody is so far ahead
 
@@ -311,7 +297,8 @@ class Member:
         self.repairs: dict[int, tuple[int, int]] = {}
         self.repair_due = False
         self.commit_before = -1  # commit_min when `repair_sync` last fired
-        self.durable_seen = (-1, -1, -1, -1, -1)
+        # of the superblock that was looked at last, and it itself: see `steps`
+        self.durable_seen: tuple[Any, ...] = (-1, -1, -1, -1, -1, None)
         self.rsv_tick = 0  # do not ask for a start_view before this tick
         self.headers_tick = 0  # nor for headers
         self.reads_for_others = 0
@@ -436,7 +423,8 @@ class Member:
         """A peer's checkpoint is ours in memory, but its superblock is not durable yet: write and
         promise nothing.
         """
-        assert self.checkpoint is not None and self.superblock is not None
+        assert self.checkpoint is not None
+        assert self.superblock is not None
         return self.checkpoint.header.op != self.superblock.checkpoint.header.op
 
     @property
@@ -473,6 +461,7 @@ class Member:
 
     def any_other(self) -> int | None:
         """The place of an active replica, drawn from all but this one; None: there is none."""
+        assert 0 < self.replica_count <= len(self.members)
         others = [i for i in range(self.replica_count) if i != self.index]
         return self.prng.choice(others) if others else None
 
@@ -486,6 +475,7 @@ class Member:
         """The reply to `prepare`: byte-identical on every member, whichever view or epoch it is
         sent in.
         """
+        assert prepare.command == env.PREPARE
         return env.make(
             env.REPLY,
             cluster=self.cluster,
@@ -568,10 +558,16 @@ class Member:
         known = self.suspicions.setdefault(self.members[place], {})
         known[reason] = known.get(reason, 0) + 1
 
+    def enter(self, event: Event) -> None:
+        """Let an event change the status: the one place that does. Nothing follows a halt."""
+        if self.status != Status.HALTED:
+            assert (self.status, event) in STATUS, (self.status.name, event.name)
+            self.status = STATUS[self.status, event]
+
     def halt(self, code: str, reason: str) -> None:
         """Stop for good: going on could lie."""
         if self.status != Status.HALTED:
-            self.status = Status.HALTED
+            self.enter(Event.HALTED)
             self.halted = (code, reason)
             self.effects.append((fx.HALT, code, reason))
 
@@ -581,12 +577,14 @@ class Member:
         self, address: int, buffers: fx.Buffers, done: Callable[..., None], *args: Any
     ) -> None:
         """Write whole sectors; `done(member, *args)` once they are durable."""
+        assert address % SECTOR_SIZE == 0
         self.token_last += 1
         self.completions[self.token_last] = (done, args)
         self.effects.append((fx.WRITE, self.token_last, address, buffers))
 
     def read(self, address: int, length: int, done: Callable[..., None], *args: Any) -> None:
         """Read `length` bytes; `done(member, data or None, *args)`."""
+        assert address % SECTOR_SIZE == 0
         assert length % SECTOR_SIZE == 0
         self.token_last += 1
         self.completions[self.token_last] = (done, args)
@@ -624,12 +622,14 @@ class Member:
         """`header` is the new head; what was known of the chain below stays known if it names the
         old one.
         """
+        assert header.op > self.op
         if header.op == self.op + 1:
             self.chain.extend(header)
         self.op = header.op
 
     def move_head(self, op: int) -> None:
         """The log ends at `op` now, whatever was above."""
+        assert op >= self.commit_min
         self.op = op
 
     def prepare_in_memory(self, header: Header) -> Message | None:

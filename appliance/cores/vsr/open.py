@@ -75,11 +75,13 @@ def load(geometry: Geometry, flush_all: FlushAll, read_many: ReadMany) -> Loaded
         [(i * SUPERBLOCK_COPY_STRIDE, SUPERBLOCK_COPY_SIZE) for i in range(SUPERBLOCK_COPIES)]
     )
     block, repairs = choose(copies)
+    assert len(set(repairs)) == len(repairs) <= SUPERBLOCK_COPIES
     slots: list[Slot] = []
     for first in range(0, geometry.slot_count, LOAD_BATCH):
         slots += _load_slots(
             geometry, read_many, block, range(first, min(first + LOAD_BATCH, geometry.slot_count))
         )
+    assert len(slots) == geometry.slot_count
     return Loaded(block, repairs, slots)
 
 
@@ -89,6 +91,7 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
     Two that agree, of the highest sequence. A confirmed update is always found: 2 + 3 > 4. Where no
     two agree, one copy may have rotted while a crash tore another: see `_unfinished`.
     """
+    assert len(copies) == SUPERBLOCK_COPIES
     found = [sb.decode(raw) if raw is not None else None for raw in copies]
     if not any(found):
         _refuse_newer(copies)
@@ -108,6 +111,7 @@ def choose(copies: list[bytes | None]) -> tuple[sb.Superblock, list[int]]:
         raise VolumeUnusable("SUPERBLOCK_QUORUM_LOST", "no two superblock copies agree")
     chosen_digest = max(valid, key=lambda d: blocks[d].sequence)
     chosen = blocks[chosen_digest]
+    assert chosen_digest in valid
     _check_others(chosen, chosen_digest, blocks, valid)
     return chosen, _repairs(found, chosen_digest)
 
@@ -143,6 +147,8 @@ def _check_others(
     blocks: dict[bytes, sb.Superblock],
     valid: list[bytes],
 ) -> None:
+    assert chosen_digest in valid
+    assert blocks[chosen_digest] is chosen
     for digest, block in blocks.items():
         if digest == chosen_digest:
             continue
@@ -167,6 +173,7 @@ def _check_others(
 
 
 def _grown(old: sb.Superblock, new: sb.Superblock) -> bool:
+    assert new.sequence == old.sequence + 1
     if new.epoch != old.epoch:
         return new.epoch > old.epoch
     return (
@@ -189,10 +196,12 @@ def _repairs(found: list[tuple[sb.Superblock, int, bytes] | None], digest: bytes
         for i, item in enumerate(found)
         if item is not None and item[2] == digest and item[1] != i
     }
+    assert len(home) <= SUPERBLOCK_COPIES
     broken = [i for i in range(SUPERBLOCK_COPIES) if i not in home]
     empty = [i for i in broken if found[i] is None]
     empty += [i for i in broken if (item := found[i]) is not None and item[2] != digest]
     misplaced = [i for i in broken if i not in empty]
+    assert len(empty) + len(misplaced) == len(broken)
     return (
         [i for i in empty if i not in elsewhere] + [i for i in empty if i in elsewhere] + misplaced
     )
@@ -202,6 +211,7 @@ def _load_slots(
     geometry: Geometry, read_many: ReadMany, block: sb.Superblock, indexes: range
 ) -> list[Slot]:
     """Witness and prepare of some slots; a body is verified if its op lies above the checkpoint."""
+    assert len(indexes) > 0
     witnesses = read_many(
         [(geometry.wal_headers_offset + i * SECTOR_SIZE, SECTOR_SIZE) for i in indexes]
     )
@@ -248,6 +258,7 @@ def _load_slots(
         assert header is not None
         if parse_prepare(data, header) is None:
             slots[at].prepare, slots[at].prepare_header = Found.BAD, None
+    assert len(slots) == len(indexes)
     return slots
 
 
@@ -276,9 +287,11 @@ def format_writes(
     Not `vouched`: nobody could be asked whether this replica ever was; it votes when others said
     that they have never heard of it.
     """
+    assert segments_max > 0
     remade = log_view not in (None, view) or members_op > 0
     flags = (0 if vouched else FLAG_UNVOUCHED) | (FLAG_REMADE if remade else 0)
-    assert replica_id in members and len(members) == replica_count + standby_count
+    assert replica_id in members
+    assert len(members) == replica_count + standby_count
     root = env.root(cluster, shard)
     rings = (
         (geometry.wal_headers_offset, SECTOR_SIZE),

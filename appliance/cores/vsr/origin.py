@@ -29,6 +29,7 @@ def foreign(
     that it is the volume as it was left, and no older one. A volume that does not know yet which
     file it was takes any.
     """
+    assert len(whose[0]) == len(block.cluster)
     if (block.cluster, block.shard, block.replica_id) != whose:
         return "CLUSTER_MISMATCH", "the volume belongs to another cluster, shard or replica"
     if file.is_other(than=block.file) and not moved:

@@ -19,6 +19,7 @@ class Pace:
     __slots__ = ("_records_max", "_asked_ns", "_asked", "_wanted", "until_ns")
 
     def __init__(self, records_max: int) -> None:
+        assert records_max > 0
         self._records_max = records_max
         self._asked_ns = self._asked = 0  # when the last request left; its records
         self._wanted = 0  # records to wait for; 0: for none
@@ -26,12 +27,15 @@ class Pace:
 
     def on_request(self, now_ns: int, count: int) -> None:
         """A request of `count` records has left."""
+        assert count > 0
         self._asked_ns, self._asked = now_ns, count
         self._wanted = 0
 
     def on_reply(self, now_ns: int, waiting: int) -> int:
         """It is answered; the nanoseconds it took."""
         took_ns = now_ns - self._asked_ns
+        assert took_ns >= 0
+        assert waiting >= 0
         self._wanted = min(self._asked + waiting, self._records_max)
         self.until_ns = now_ns + took_ns // WAIT_FRACTION
         return took_ns

@@ -50,6 +50,7 @@ def read_header(
     raw: bytes | None, *, index: int, cluster: bytes, shard: int, geometry: Geometry
 ) -> tuple[Found, Header | None]:
     """Judge 128 bytes found in slot `index` of either ring."""
+    assert 0 <= index < geometry.slot_count
     if raw is None:
         return Found.BAD, None
     header = envelope.decode_stored(raw[:HEADER_SIZE])
@@ -74,6 +75,9 @@ def decide(
     this one replaced, or of a newer one in which nothing was acknowledged, for its log_view is not
     durable. Without that nobody can know which of the two came last.
     """
+    assert limit >= 0
+    assert (slot.prepare == Found.OP) == (slot.prepare_header is not None)
+    assert (slot.witness == Found.OP) == (slot.witness_header is not None)
     w, p = slot.witness, slot.prepare
     w_op = slot.witness_header.op if slot.witness_header is not None else -1
     p_op = slot.prepare_header.op if slot.prepare_header is not None else -1
@@ -98,7 +102,8 @@ def decide(
         return 5, Decision.FIX if solo else Decision.FAULTY
     if w == Found.NIL:
         return 7, Decision.FIX
-    assert slot.witness_header is not None and slot.prepare_header is not None
+    assert slot.witness_header is not None
+    assert slot.prepare_header is not None
     if w_op < p_op:
         return 12, Decision.FIX
     if w_op > p_op:
@@ -123,6 +128,7 @@ def torn(
     or none, and those just below the highest op, whose writes overtook them.
     """
     size = geometry.slot_count
+    assert len(slots) == len(decisions) == size
     overtaken = _overtaken(slots, decisions, op_max, checkpoint, geometry)
     tail = [
         op
@@ -187,6 +193,8 @@ def recover(
     solo: bool,
 ) -> Recovered:
     """Apply the table, the torn rule and the view ranges to all slots."""
+    assert len(slots) == geometry.slot_count
+    assert checkpoint >= 0
     journal = Journal(geometry)
     out = Recovered(journal)
     limit = geometry.prepare_max(checkpoint)
@@ -220,6 +228,8 @@ def recover(
             journal.set_faulty(index, 1)
             out.halted = out.halted or decision == Decision.HALT
     out.invalid = journal.faulty_count == geometry.slot_count
+    assert sum(out.rows.values()) == geometry.slot_count
+    assert 0 <= journal.faulty_count <= journal.dirty_count
     drop_foreign(journal, view_headers, log_viewstamp)
     out.rewrite = [
         i for i in out.rewrite if journal.headers[i] is not None or journal.present[i] is None
@@ -245,6 +255,8 @@ def drop_foreign(journal: Journal, view_headers: list[Header], log_viewstamp: in
 
 
 def _fits(header: Header, valid: list[Header], log_viewstamp: int) -> bool:
+    assert valid
+    assert header.op > 0
     if header.op > valid[0].op:
         return header.viewstamp == log_viewstamp
     upper = valid[0]
@@ -272,6 +284,7 @@ def head(
     was cut since: what links the two is not known yet. Then the list's highest header that fits is
     the head, else the checkpoint; a start_view tells the rest.
     """
+    assert log_view <= view
     limit = geometry.prepare_max(checkpoint_header.op)
     listed = [h for h in view_headers if h.operation != envelope.OPERATION_RESERVED]
     trusted = view == log_view and listed[0].op <= limit
@@ -288,11 +301,14 @@ def head(
     for known in journal.headers:
         if known is not None and known.op > candidate:
             journal.remove(known.op)
+    assert journal.at(candidate) is not None
+    assert checkpoint_header.op <= candidate
     return candidate
 
 
 def head_certain(journal: Journal, op: int, checkpoint: int, geometry: Geometry) -> bool:
     """Whether nothing above or at the head may have been acknowledged and lost."""
+    assert checkpoint <= op
     limit = geometry.prepare_max(checkpoint)
     if op >= limit:
         return True

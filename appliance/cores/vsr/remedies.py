@@ -29,4 +29,5 @@ REMEDY_OTHER = (
 
 def remedy_of(code: str) -> str:
     """What to do about a halt with this code."""
+    assert code.isupper()
     return REMEDIES.get(code, REMEDY_OTHER)

@@ -1,5 +1,4 @@
-"""Mending the log: a missing head, broken chains of headers, prepares that are not durable here,
-lost replies.
+"""Mending the log: a missing head, broken chains of headers, prepares that are not durable here.
 
 What may be written behind the head is decided by `accepts`: only what the chain from the head
 down names, or what this very view prepared. An older view number is no reason to refuse, a newer
@@ -7,7 +6,8 @@ one none to accept.
 """
 
 from appliance.cores.vsr import evaluate, log_list, normal, replies, start_view, wal, wants
-from appliance.cores.vsr.member import Member, Peer, Status
+from appliance.cores.vsr.member import Member, Peer
+from appliance.cores.vsr.status import Status
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
@@ -38,6 +38,7 @@ def advance(member: Member) -> None:
         return
     if member.status == Status.NORMAL and not member.is_primary and member.op < member.commit_max:
         start_view.ask(member, member.view, HEAD_TICKS)
+    assert not member.installing
     low = _lowest(member)
     if not member.chained_from(low):
         _request_headers(member, low)
@@ -48,6 +49,7 @@ def advance(member: Member) -> None:
 def _lowest(member: Member) -> int:
     """The lowest op to mend: repair_min, or below it a slot that lost what peers may still have."""
     low = max(1, member.repair_min)
+    assert low <= member.op + 1
     journal = member.journal
     if not journal.faulty_count or member.status != Status.NORMAL:
         return low
@@ -81,6 +83,9 @@ def _request_headers(member: Member, low: int) -> None:
         and member.journal.at(first) is None
     ):
         first -= 1
+    assert 0 < low <= first <= high
+    assert high <= member.op
+    assert high - first < cmd.HEADERS_PER_ANSWER_MAX or first == high
     member.headers_tick = member.tick + 2
     peer = member.any_other()
     if peer is None:
@@ -97,6 +102,7 @@ def _request_headers(member: Member, low: int) -> None:
 def _repair_prepares(member: Member, low: int) -> None:
     """Make the prepares of low..op durable here: those to be applied next come first."""
     journal = member.journal
+    assert 0 <= journal.faulty_count <= journal.dirty_count
     in_flight = len(member.wal.prepares) + len(member.wal.witnesses)
     if journal.dirty_count <= in_flight and not journal.faulty_count:
         return  # all that is dirty is on its way to the disk
@@ -105,6 +111,7 @@ def _repair_prepares(member: Member, low: int) -> None:
     if len(member.wal.queue) >= member.geometry.wal_writes_max:
         return  # the disk is behind: what is asked for now would only wait in memory
     floor, repair_min = max(low, member.chain.low), member.repair_min
+    assert 0 < floor
     start = max(floor, member.commit_min + 1)
     budget = sum(
         REPAIRS_PER_PEER_MAX - p.outstanding
@@ -147,10 +154,12 @@ def _on_reread(member: Member, message: Message | None, header: Header) -> None:
 
 def _forget_useless(member: Member, low: int) -> None:
     """Slots outside low..op are checkpointed or truncated: nobody will ask for them."""
+    assert 0 < low
     journal = member.journal
     size = journal.slot_count
     first = journal.slot(low)
     needed = member.op - low + 1  # slots from `first` on, around the ring
+    assert needed >= 0
     slot = journal.dirty.find(1)
     while slot >= 0:
         if (slot - first) % size >= needed and slot != journal.slot(member.op):
@@ -163,6 +172,8 @@ def _forget_useless(member: Member, low: int) -> None:
 
 
 def _request_prepare(member: Member, header: Header) -> None:
+    assert header.op not in member.repairs
+    assert header.op <= member.op
     candidates = [
         i
         for i in range(member.replica_count)
@@ -176,6 +187,8 @@ def _request_prepare(member: Member, header: Header) -> None:
         peer = min(candidates, key=lambda i: _preference(member.peers[i]))
     area = cmd.RequestPrepare.pack(header.digest)
     asked = member.make(env.REQUEST_PREPARE, op=header.op, area=area)
+    assert peer != member.index
+    assert member.peers[peer].outstanding < REPAIRS_PER_PEER_MAX
     if member.status == Status.VIEW_CHANGE:
         member.send(member.other_replicas, asked)  # few ops, and everybody waits for them
     else:
@@ -190,6 +203,7 @@ def _preference(peer: Peer) -> tuple[int, int, int]:
     """The lowest is asked: the fastest, least busy one. Those that look equal, as all do who have
     been silent for long, take turns: one of them may be gone.
     """
+    assert peer.outstanding >= 0
     return peer.repair_ticks, peer.outstanding, peer.asked_tick
 
 
@@ -197,6 +211,7 @@ def expire(member: Member) -> None:
     """Give up on questions that nobody answered in time; silence makes a peer look slow."""
     for op in [op for op, (_, expiry) in member.repairs.items() if member.tick >= expiry]:
         peer, _ = member.repairs.pop(op)
+        assert member.peers[peer].outstanding > 0
         member.peers[peer].outstanding -= 1
         member.peers[peer].repair_ticks = min(2 * member.peers[peer].repair_ticks, REPAIR_TICKS_MAX)
 
@@ -227,9 +242,16 @@ def accepts(member: Member, header: Header) -> bool:
     return child is not None and child.parent == header.digest
 
 
+def ignores_headers(member: Member, _message: Message) -> str | None:
+    """Why headers of a peer are not read; None: they are."""
+    return None if allowed(member) else "headers_not_repairing"
+
+
 def on_headers(member: Member, message: Message) -> None:
-    if not allowed(member):
-        return member.drop("headers_not_repairing")
+    ignored = ignores_headers(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
+    assert not member.installing
     headers = log_list.parse_headers(message.body, member)
     if not headers:
         return member.drop("headers_invalid")
@@ -242,11 +264,18 @@ def on_headers(member: Member, message: Message) -> None:
     return None
 
 
+def ignores_request_headers(member: Member, _message: Message) -> str | None:
+    """Why headers are not told; None: they are, as far as they are here."""
+    return None if member.serves else "request_headers_standby"
+
+
 def on_request_headers(member: Member, message: Message) -> None:
-    if not member.serves:
-        return member.drop("request_headers_standby")
+    ignored = ignores_request_headers(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
     low, high = cmd.RequestHeaders.lowest(message.header.area), message.header.op
     assert low <= high
+    assert message.sender != member.index
     found: list[bytes] = []
     high = min(high, member.op)
     for op in range(high, max(low, high - member.geometry.slot_count, 0) - 1, -1):
@@ -256,6 +285,7 @@ def on_request_headers(member: Member, message: Message) -> None:
             if len(found) == cmd.HEADERS_PER_ANSWER_MAX:
                 break
     if found:
+        assert len(found) <= cmd.HEADERS_PER_ANSWER_MAX
         body = b"".join(found)
         member.send(
             1 << message.sender, member.make(env.HEADERS, view=member.view, body=body), body
@@ -263,18 +293,27 @@ def on_request_headers(member: Member, message: Message) -> None:
     return None
 
 
+def ignores_repair_prepare(member: Member, message: Message) -> str | None:
+    """Why a prepare that is not a new one of this view is of no use; None: it may mend the log."""
+    return "prepare_not_repairing" if message.header.op > member.op or not allowed(member) else None
+
+
 def on_repair_prepare(member: Member, message: Message) -> None:
     """A prepare that is not a new one of this view."""
+    ignored = ignores_repair_prepare(member, message)
     header = message.header
     asked = member.repairs.pop(header.op, None)
     if asked is not None:
         peer = member.peers[asked[0]]
+        assert peer.outstanding > 0
         peer.outstanding -= 1
         if message.sender == asked[0]:
             peer.repair_ticks = max(1, (3 * peer.repair_ticks + 1) // 4)
         wants.ask_repair(member)
-    if not allowed(member) or header.op > member.op:
-        return member.drop("prepare_not_repairing")
+    if ignored is not None:
+        return member.drop(ignored)
+    assert not member.installing
+    assert header.op <= member.op
     if member.journal.clean(header):
         if member.status == Status.NORMAL:
             normal.acknowledge(member, header.op)
@@ -286,23 +325,34 @@ def on_repair_prepare(member: Member, message: Message) -> None:
     return None
 
 
-def on_request_prepare(member: Member, message: Message) -> None:
-    """Serve a prepare if exactly this one can be read here; otherwise stay silent, which denies
-    nothing.
-    """
+def ignores_request_prepare(member: Member, message: Message) -> str | None:
+    """Why a prepare is not served; None: exactly this one is in memory, or can be read here."""
     if not member.serves:
-        return member.drop("request_prepare_standby")
-    header = message.header
-    digest, op = cmd.RequestPrepare.digest(header.area), header.op
+        return "request_prepare_standby"
+    digest, op = cmd.RequestPrepare.digest(message.header.area), message.header.op
+    cached = member.prepares.get(op)
+    if cached is not None and cached.header.digest == digest:
+        return None
+    if member.journal.present[member.journal.slot(op)] != digest or not any(digest):
+        return "request_prepare_not_here"
+    if member.reads_for_others >= READS_FOR_OTHERS_MAX:
+        return "request_prepare_busy"
+    return None
+
+
+def on_request_prepare(member: Member, message: Message) -> None:
+    """Serve a prepare; where that cannot be, stay silent, which denies nothing."""
+    ignored = ignores_request_prepare(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
+    digest, op = cmd.RequestPrepare.digest(message.header.area), message.header.op
     assert op > 0
     cached = member.prepares.get(op)
     if cached is not None and cached.header.digest == digest:
         return _serve(member, cached, member.members[message.sender])
     slot = member.journal.slot(op)
-    if member.journal.present[slot] != digest or not any(digest):
-        return member.drop("request_prepare_not_here")
-    if member.reads_for_others >= READS_FOR_OTHERS_MAX:
-        return member.drop("request_prepare_busy")
+    assert member.journal.present[slot] == digest
+    assert member.reads_for_others < READS_FOR_OTHERS_MAX
     member.reads_for_others += 1
     known = member.journal.headers[slot]
     length = member.geometry.message_size_max
@@ -315,12 +365,14 @@ def on_request_prepare(member: Member, message: Message) -> None:
 
 
 def _on_served(member: Member, data: bytes | None, digest: bytes, asker: bytes) -> None:
+    assert member.reads_for_others > 0
     member.reads_for_others -= 1
     header = env.decode_stored(data[:HEADER_SIZE]) if data is not None else None
     if header is None or header.digest != digest:
         return
     size = -(-(HEADER_SIZE + header.body_size) // 4096) * 4096
-    message = wal.parse_prepare(data[:size], header)  # type: ignore[index]
+    assert data is not None
+    message = wal.parse_prepare(data[:size], header)
     if message is not None:
         _serve(member, message, asker)
     else:
@@ -328,37 +380,6 @@ def _on_served(member: Member, data: bytes | None, digest: bytes, asker: bytes) 
 
 
 def _serve(member: Member, message: Message, asker: bytes) -> None:
+    assert message.header.command == env.PREPARE
     member.count("prepares_served")
     member.send_to(asker, message.header, message.body)
-
-
-# --- replies ------------------------------------------------------------------------------------
-
-
-def on_request_reply(member: Member, message: Message) -> None:
-    if not member.serves:
-        return member.drop("request_reply_standby")
-    digest = cmd.RequestReply.digest(message.header.area)
-    for entry in member.sessions.entries.values():
-        if entry.reply is not None and entry.reply.digest == digest:
-            if entry.body is not None:
-                member.send(1 << message.sender, entry.reply, entry.body)
-            else:
-                member.replies_wanted.add(entry.row)
-                wants.ask_repair(member)
-            return None
-    return member.drop("request_reply_not_here")
-
-
-def on_reply(member: Member, message: Message) -> None:
-    """A peer's copy of a reply that is broken here: keep it, and write its slot again."""
-    for entry in member.sessions.entries.values():
-        if entry.faulty and entry.reply is not None and entry.reply.digest == message.header.digest:
-            entry.body = bytes(message.body)
-            entry.faulty = False
-            member.replies_wanted.discard(entry.row)
-            replies.write(member, entry.row, entry.reply, entry.body, lambda _: None)
-            if member.normal_primary:
-                member.send_client(entry.client, entry.reply, entry.body)
-            return None
-    return member.drop("reply_not_wanted")

@@ -3,7 +3,7 @@ outside into `effects`. Equal events give equal effects, in the same order.
 
     on_message  -> static rules -> prologue (learn of higher views) -> handler
     on_tick     -> timeouts
-    every event -> settle: the steps that the new state allows
+    every event -> settle: what follows from the new state, see `steps`
 """
 
 from collections.abc import Callable
@@ -14,28 +14,30 @@ from appliance.cores.vsr import (
     chunks,
     commit,
     divergence,
+    epoch_end,
     lives,
-    membership,
     normal,
     repair,
+    replies,
     report,
     reported,
+    requests,
     space,
     start_view,
     startup,
     state_sync,
+    steps,
     superblock,
     timers,
-    wants,
 )
 from appliance.cores.vsr import view_change as vc
-from appliance.cores.vsr.member import SILENT, VIEWS_AHEAD_MAX, Member, Status
+from appliance.cores.vsr.member import VIEWS_AHEAD_MAX, Member
 from appliance.cores.vsr.open import Loaded
+from appliance.cores.vsr.status import SILENT, Status
 from appliance.cores.vsr.timeout import count_tick
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Message
-from appliance.formats.lives import FLAG_UNVOUCHED
 from appliance.formats.status.replica import MemberState
 
 # passes of `settle` over its steps after one event; what is left then waits for the next event
@@ -53,7 +55,8 @@ class Replica(Member):
 
         Nothing is sent before the new incarnation is durable.
         """
-        assert self.status == Status.RECOVERING and self.superblock is None
+        assert self.status == Status.RECOVERING
+        assert self.superblock is None
         self.monotonic_ns, self.realtime_us = monotonic_ns, realtime_us
         if startup.resume(self, loaded):
             self.persist()
@@ -109,7 +112,7 @@ class Replica(Member):
         if header.command in _JUMPS and not other and not _is_possible(self, message):
             return self.suspect(sender, "impossible_view")
         if other and header.command not in _ANY_EPOCH:
-            membership.on_other_epoch(self, message)
+            epoch_end.on_other_epoch(self, message)
             return self.settle()
         if header.command in _JUMPS and not other and not _jump_view(self, message):
             return self.settle()
@@ -147,81 +150,57 @@ class Replica(Member):
     # --- what follows
 
     def settle(self) -> None:
-        """Take every step that the present state allows, in a fixed order, until nothing moves."""
+        """Take every step of STEPS that is due, in their order, until nothing moves."""
         for _ in range(SETTLE_ROUNDS_MAX):
             if self.status == Status.HALTED:
                 return
             if self.status == Status.REMOVED:
                 superblock.advance(self)  # the last word on this disk
                 return
-            before = (
-                self.commit_min,
-                self.commit_max,
-                self.viewstamp,
-                self.status,
-                self.op,
-                len(self.effects),
-            )
-            superblock.advance(self)
-            self._learn_durable()
-            if self.status == Status.UNVOUCHED:
-                if not lives.is_vouched(self):
-                    return
-                self.mark("vouched_for")
-                self.origin.flags &= ~FLAG_UNVOUCHED
-                startup.begin(self)
-                self.persist()
-            checkpoint.advance(self)
-            state_sync.advance(self)
-            backfill.advance(self)
-            reported.advance(self)
-            if self.status == Status.VIEW_CHANGE:
-                vc.advance(self)
-            if self.svc_from:
-                vc.advance_votes(self)
-            if self.clean_ops or self.acknowledge_tail:
-                normal.acknowledge_all(self)
-            if self.normal_primary:
-                normal.advance_commit_max(self)
-            if commit.is_due(self):
-                commit.advance(self)
-            if self.request_queue:
-                normal.advance_queue(self)
-            repair.advance(self)
+            before = steps.standing(self), len(self.effects)
+            if self.take_steps():
+                return
             if self.superblock_wanted and self.superblock_writing is None:
                 continue  # wanted in this very round
-            if before == (
-                self.commit_min,
-                self.commit_max,
-                self.viewstamp,
-                self.status,
-                self.op,
-                len(self.effects),
-            ):
+            if before == (steps.standing(self), len(self.effects)):
                 break
         self.check()
 
-    def _learn_durable(self) -> None:
-        """The superblock grew: what was withheld may be said."""
-        assert self.superblock is not None
-        now = (
-            self.superblock.view,
-            self.superblock.log_view,
-            self.superblock.checkpoint.header.op,
-            self.superblock.incarnation,
-            self.superblock.members_op,
-        )
-        if self.introductions:
-            lives.on_durable(self)
-        if now == self.durable_seen:
-            return
-        if now[3] == self.incarnation != self.durable_seen[3]:
-            lives.ping(self)  # from here on it may speak: who it is comes first
-        self.durable_seen = now
-        wants.ask_acknowledgements(self)
-        wants.ask_repair(self)
-        if checkpoint.is_installed(self, now[2]):
-            chunks.request(self)
+    def take_steps(self) -> bool:
+        """One round of STEPS, written out: several of them follow each message, and a loop over the
+        table would take twice as long. True: one of them has ended all.
+        """
+        if self.superblock_wanted:
+            superblock.advance(self)
+        if self.superblock is not self.durable_seen[5] or self.introductions:
+            steps.learn_durable(self)
+        if self.status == Status.UNVOUCHED and steps.vouch(self):
+            return True
+        if self.checkpoint_due or self.checkpointing is not None:
+            checkpoint.advance(self)
+        if self.fetch:
+            state_sync.advance(self)
+        if self.backfill:
+            backfill.advance(self)
+        if self.reports.numbers:
+            reported.advance(self)
+        if self.status == Status.VIEW_CHANGE:
+            vc.advance(self)
+        if self.svc_from:
+            vc.advance_votes(self)
+        if self.acknowledge_tail:
+            normal.acknowledge_tail(self)
+        if self.clean_ops:
+            normal.acknowledge_clean(self)
+        if self.pipeline:
+            normal.advance_commit_max(self)
+        if commit.is_due(self):
+            commit.advance(self)
+        if self.request_queue:
+            requests.advance_queue(self)
+        if self.repair_due:
+            repair.advance(self)
+        return False
 
     def check(self) -> None:
         """The invariants that are cheap enough for every event."""
@@ -234,7 +213,8 @@ class Replica(Member):
         if self.normal_primary:
             assert self.commit_max + len(self.pipeline) == self.op
         assert not self.dvc_quorum or (self.is_primary and self.log_view == self.view)
-        assert self.durable_view <= self.view and self.durable_log_view <= self.log_view
+        assert self.durable_view <= self.view
+        assert self.durable_log_view <= self.log_view
         assert len(self.pipeline) <= self.geometry.pipeline_max
 
 
@@ -266,6 +246,7 @@ def _on_ping(member: Member, message: Message) -> None:
 
 
 def _on_pong(member: Member, message: Message) -> None:
+    assert message.sender != member.index
     echo_ns, realtime_us = cmd.Pong.unpack(message.header.area)
     member.clock.on_pong(
         message.sender, sent_ns=echo_ns, peer_us=realtime_us, now_ns=member.monotonic_ns
@@ -276,8 +257,8 @@ def _on_pong(member: Member, message: Message) -> None:
 
 _RECEIVED = {command: f"received_{name}" for command, name in env.COMMAND_NAMES.items()}
 _CLIENT: dict[int, Callable[[Member, Message], None]] = {
-    env.REQUEST: normal.on_request,
-    env.PING_CLIENT: normal.on_ping_client,
+    env.REQUEST: requests.on_request,
+    env.PING_CLIENT: requests.on_ping_client,
 }
 _MEMBER: dict[int, Callable[[Member, Message], None]] = {
     env.PREPARE: _on_any_prepare,
@@ -286,15 +267,15 @@ _MEMBER: dict[int, Callable[[Member, Message], None]] = {
     env.START_VIEW_CHANGE: vc.on_start_view_change,
     env.DO_VIEW_CHANGE: vc.on_do_view_change,
     env.START_VIEW: start_view.on_start_view,
-    env.REQUEST: normal.on_request,
-    env.REPLY: repair.on_reply,
+    env.REQUEST: requests.on_request,
+    env.REPLY: replies.on_reply,
     env.PING: _on_ping,
     env.PONG: _on_pong,
-    env.END_EPOCH: membership.on_end_epoch,
+    env.END_EPOCH: epoch_end.on_end_epoch,
     env.REQUEST_START_VIEW: start_view.on_request_start_view,
     env.REQUEST_HEADERS: repair.on_request_headers,
     env.REQUEST_PREPARE: repair.on_request_prepare,
-    env.REQUEST_REPLY: repair.on_request_reply,
+    env.REQUEST_REPLY: replies.on_request_reply,
     env.HEADERS: repair.on_headers,
     env.REQUEST_CHUNK: chunks.on_request_chunk,
     env.CHUNK: chunks.on_chunk,
@@ -324,6 +305,7 @@ def _is_possible(member: Member, message: Message) -> bool:
     """Whether a member may say this of a view at all: heartbeats come from its primary, votes and
     lists from those who vote; and nobody is a million views ahead.
     """
+    assert message.header.command in _JUMPS
     header, sender = message.header, message.sender
     if header.command == env.COMMIT and sender != member.primary_of(header.view):
         return False
@@ -349,5 +331,7 @@ def _jump_view(member: Member, message: Message) -> bool:
         return command in (env.PING, env.PONG)
     if member.is_standby:
         return command in (env.PING, env.PONG)
+    assert view > member.view
+    assert not member.is_standby
     vc.enter(member, view)
     return True

@@ -19,6 +19,7 @@ from appliance.formats.status.replica import (
 
 def state(member: Member) -> MemberState:
     """Where the member stands."""
+    assert len(member.peers) == len(member.members)
     role = STANDBY if member.is_standby else PRIMARY if member.is_primary else BACKUP
     if member.index < 0:
         role = REMOVED
@@ -83,6 +84,7 @@ def state(member: Member) -> MemberState:
 
 def stale_ms(state: MemberState, tick_ms: int) -> int:
     """For how long the member has heard no quorum, once that means something; else 0."""
+    assert tick_ms > 0
     ticks = state.quorum_silent_ticks
     return ticks * tick_ms if ticks * TICK_MS > QUORUM_SILENT_MS_MAX else 0
 
@@ -118,6 +120,7 @@ def _clock_us(member: Member) -> int:
 def _quorum_silent(member: Member) -> int:
     """Ticks since the member last had heard, counting itself, of as many voters as a quorum has;
     what the group has committed since then it may not know."""
+    assert member.tick >= 0
     if member.index < 0:
         return 0
     voters = range(member.replica_count)
@@ -125,6 +128,7 @@ def _quorum_silent(member: Member) -> int:
         (member.tick if i == member.index else member.peers[i].heard_tick for i in voters),
         reverse=True,
     )
+    assert len(heard) == member.replica_count
     return member.tick - heard[member.replica_count // 2]
 
 
@@ -138,4 +142,5 @@ def _synced(member: Member) -> tuple[int, int]:
     if member.backfill is None:
         return total, total
     left = (member.backfill.number - member.backfill.low + 1) * member.geometry.segment_records
+    assert left >= 0
     return max(0, total - left), total

@@ -11,7 +11,8 @@ A report is believed by nobody: refilling reads the segment and asks peers for w
 
 from appliance.base.limits import SECTOR_SIZE, SEGMENTS_REPORTED_MAX
 from appliance.cores.vsr import backfill, chunks
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import segment as seg
 from appliance.formats.checkpoint import Place
@@ -42,12 +43,14 @@ def on_report(member: Member, number: int) -> None:
 
 def learn(member: Member, number: int, segment_id: bytes) -> None:
     """The id of a sealed segment is known."""
+    assert len(segment_id) == 32
     member.reports.ids[number] = segment_id
 
 
 def advance(member: Member) -> None:
     """Begin to mend the oldest report, when nothing else is refilled."""
     reports: Reports = member.reports
+    assert len(reports.numbers) <= SEGMENTS_REPORTED_MAX
     if not reports.numbers or reports.reading or member.backfill is not None:
         return
     if member.status != Status.NORMAL or not member.state_ready or member.installing:
@@ -60,9 +63,11 @@ def advance(member: Member) -> None:
     for old in [known for known in reports.ids if known < oldest]:
         del reports.ids[old]
     if number in reports.ids:
+        assert member.backfill is None
         del reports.numbers[number]
         backfill.begin(member, number, reports.ids[number], number)
         return
+    assert not reports.reading
     _read_footer(member, min(known for known in reports.ids if known > number))
 
 
@@ -82,6 +87,7 @@ def newest_sealed(member: Member) -> int:
     if raw is None:
         return -1
     manifest = ck.decode(raw, member.geometry)
+    assert manifest.op == member.checkpoint_op
     newest = manifest.log_seq // member.geometry.segment_records - 1
     if newest >= 0:
         learn(member, newest, manifest.newest_segment_id)
@@ -89,6 +95,8 @@ def newest_sealed(member: Member) -> int:
 
 
 def _read_footer(member: Member, number: int) -> None:
+    assert number >= 0
+    assert not member.reports.reading
     member.reports.reading = True
     address, _ = chunks.local_address(member, Place(ck.KIND_FOOTER, 0, 0, number))
     length = -(-member.geometry.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE
@@ -98,6 +106,7 @@ def _read_footer(member: Member, number: int) -> None:
 def _on_footer(member: Member, data: bytes | None, number: int) -> None:
     """A footer above the one that was reported names the one below it, or is broken itself."""
     reports: Reports = member.reports
+    assert reports.reading
     reports.reading = False
     footer = chunks.footer_of(data, member)
     if number not in reports.ids:

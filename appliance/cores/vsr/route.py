@@ -43,6 +43,7 @@ class Route:
     def __init__(
         self, *, index: int, member_count: int, replica_count: int, routing: Routing
     ) -> None:
+        assert 0 < replica_count <= member_count
         self.index = index
         self.member_count = member_count
         self.replica_count = replica_count
@@ -52,6 +53,7 @@ class Route:
 
     def reset(self, tick: int) -> None:
         """A new view: all hops are trusted again."""
+        assert tick >= 0
         self.chain = self.chain_wanted
         self.suspects = 0
         self.misses = [0] * self.member_count
@@ -60,6 +62,7 @@ class Route:
 
     def order(self, primary: int) -> list[int]:
         """The ring after `primary`: active replicas, then standbys."""
+        assert 0 <= primary < self.replica_count
         ring = [(primary + step) % self.replica_count for step in range(1, self.replica_count)]
         return ring + list(range(self.replica_count, self.member_count))
 
@@ -88,10 +91,12 @@ class Route:
         """A prepare waited too long for the replicas in `missing`. The first of them in the ring is
         to blame: those after it may have waited for what it did not forward.
         """
+        assert not missing >> self.index & 1
         self.timeouts += 1
         self.timeout_tick = tick
         hop = self.first(missing & ~self.suspects & (1 << self.replica_count) - 1, self.index)
         if hop >= 0:
+            assert hop != self.index
             self.misses[hop] += 1
             if self.misses[hop] >= MISSES_MAX:
                 self.suspects |= 1 << hop

@@ -15,7 +15,8 @@ from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.padding import is_zero
 from appliance.cores.vsr import backfill, chunks, replies, reported, wal, wants, write_order
 from appliance.cores.vsr.checkpoint import zone_address
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import segment as seg
 from appliance.formats import superblock as sb
@@ -85,10 +86,12 @@ def on_timeout(member: Member) -> None:
         member.timeouts["scrub"].start(tour.leisure)
         tour.leisure = 0
     _KINDS[tour.kind](member, tour)
+    assert 0 <= tour.kind < len(_KINDS)
 
 
 def _turn(tour: Tour) -> None:
     """On to the next kind of item."""
+    assert not tour.busy
     tour.next = 0
     tour.segment = -1
     tour.kind += 1
@@ -110,6 +113,7 @@ def _superblock(member: Member, tour: Tour) -> None:
 
 
 def _on_superblock(member: Member, data: bytes | None, copy: int, block: sb.Superblock) -> None:
+    assert member.tour.busy
     member.tour.busy = False
     if member.superblock is not block or member.superblock_writing is not None:
         return  # written meanwhile
@@ -141,6 +145,7 @@ def _slot(member: Member, tour: Tour) -> None:
 
 
 def _on_witness(member: Member, data: bytes | None, header: Header) -> None:
+    assert member.tour.busy
     slot = member.journal.slot(header.op)
     if member.journal.clean(header) and slot not in member.wal.witnesses:
         if data is None or bytes(data) != header.raw.ljust(SECTOR_SIZE, b"\0"):
@@ -151,6 +156,7 @@ def _on_witness(member: Member, data: bytes | None, header: Header) -> None:
 
 
 def _on_prepare(member: Member, message: object, header: Header) -> None:
+    assert member.tour.busy
     member.tour.busy = False
     if message is None:
         member.mark("scrub_found_prepare")
@@ -183,6 +189,7 @@ def _reply(member: Member, tour: Tour) -> None:
 
 
 def _on_reply(member: Member, data: bytes | None, row: int, reply: Header) -> None:
+    assert member.tour.busy
     member.tour.busy = False
     entry = member.sessions.rows[row]
     if entry is None or entry.reply is not reply or entry.dirty or replies.writing(member, row):
@@ -228,6 +235,7 @@ def _chunk(member: Member, tour: Tour) -> None:
 
 
 def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int) -> None:
+    assert member.tour.busy
     member.tour.busy = False
     good = data is not None and chunks.matches(chunk, bytes(data[:size])) and is_zero(data[size:])
     if good or chunk.place.number not in member.manifests:
@@ -268,6 +276,7 @@ def _extent(member: Member, number: int) -> int:
 
 def _on_open(member: Member, data: bytes | None, number: int, address: int, wanted: bytes) -> None:
     """Write again what the medium lost: the ring has it, and is the records' own memory."""
+    assert member.tour.busy
     member.tour.busy = False
     if data == wanted or not member.state_machine.in_ring(number):
         return
@@ -338,6 +347,7 @@ def _first_segment(member: Member, tour: Tour) -> bool:
 
 
 def _on_footer(member: Member, data: bytes | None, number: int) -> None:
+    assert member.tour.busy
     tour = member.tour
     tour.busy = False
     if tour.segment != number:
@@ -365,6 +375,7 @@ def _write_footer(member: Member, number: int, footer: bytes) -> None:
 def _on_leaf(
     member: Member, data: bytes | None, chunk: chunks.Chunk, skip: int, number: int
 ) -> None:
+    assert member.tour.busy
     tour = member.tour
     tour.busy = False
     if tour.segment != number:
@@ -379,6 +390,7 @@ def _mend_segment(member: Member, tour: Tour, number: int) -> None:
 
     The tour goes on at its next turn.
     """
+    assert not tour.busy
     member.mark("scrub_found_segment")
     if member.backfill is None:
         backfill.begin(member, number, tour.id, number)

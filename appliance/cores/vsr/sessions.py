@@ -23,6 +23,7 @@ class Session:
     __slots__ = ("client", "row", "session", "request", "reply", "body", "faulty", "dirty")
 
     def __init__(self, client: bytes, row: int, session: int) -> None:
+        assert row >= 0
         self.client = client
         self.row = row
         self.session = session
@@ -39,6 +40,7 @@ class Sessions:
     """
 
     def __init__(self, geometry: Geometry) -> None:
+        assert geometry.clients_max > 0
         self.capacity = geometry.clients_max
         self.entries: dict[bytes, Session] = {}
         self.rows: list[Session | None] = [None] * self.capacity
@@ -50,6 +52,8 @@ class Sessions:
         """Add a session numbered `op`; returns the client evicted for it: the one whose reply has
         the lowest op.
         """
+        assert op > 0
+        assert len(client) == 16
         evicted = None
         known = self.entries.get(client)
         if known is not None:
@@ -63,14 +67,17 @@ class Sessions:
         entry = Session(client, row, op)
         self.entries[client] = entry
         self.rows[row] = entry
+        assert len(self.entries) <= self.capacity
         return evicted
 
     def remove(self, client: bytes) -> None:
         entry = self.entries.pop(client)
+        assert self.rows[entry.row] is entry
         self.rows[entry.row] = None
 
     def encode(self) -> bytes:
         """The table's bytes up to its highest used row."""
+        assert len(self.rows) == self.capacity
         rows = [
             _EMPTY
             if entry is None
@@ -93,7 +100,8 @@ class Sessions:
         """Replace all sessions by those of `encode`'s bytes; replies are read from their slots
         when asked for.
         """
-        assert len(raw) % SESSION_ROW_SIZE == 0 and len(raw) <= self.capacity * SESSION_ROW_SIZE
+        assert len(raw) % SESSION_ROW_SIZE == 0
+        assert len(raw) <= self.capacity * SESSION_ROW_SIZE
         self.entries = {}
         self.rows = [None] * self.capacity
         for row in range(len(raw) // SESSION_ROW_SIZE):

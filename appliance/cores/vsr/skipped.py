@@ -10,6 +10,7 @@ def recall(member: Member, block: Superblock) -> None:
     """At open: what the superblock holds."""
     member.sync_op_min, member.sync_op_max = block.sync_op_min, block.sync_op_max
     member.sync_log_seq = block.sync_log_seq
+    assert member.sync_op_min <= member.sync_op_max
 
 
 def extend(member: Member, state: CheckpointState) -> None:
@@ -26,4 +27,6 @@ def extend(member: Member, state: CheckpointState) -> None:
 
 def forget(member: Member) -> None:
     """Everything is here."""
+    assert member.backfill is None
+    assert not member.syncing
     member.sync_op_min = member.sync_op_max = member.sync_log_seq = 0

@@ -28,6 +28,7 @@ def on_measured(member: Member, *, short: bool) -> None:
 
 def flag(member: Member) -> int:
     """What a ping says of it."""
+    assert member.index >= 0
     own = member.peers[member.index]
     return FLAG_SHORT if own.space_short else 0
 
@@ -36,4 +37,5 @@ def is_scarce(member: Member) -> bool:
     """Whether a quorum, to commit or to change views, would need a replica that is short."""
     short = sum(peer.space_short for peer in member.peers[: member.replica_count])
     needed = max(member.quorum_replication, member.quorum_view_change)
+    assert 0 < needed <= member.replica_count
     return short > member.replica_count - needed

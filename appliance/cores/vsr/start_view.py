@@ -22,7 +22,8 @@ from appliance.cores.vsr import (
 )
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.evaluate import blank
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Event, Status
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import superblock as sb
@@ -31,6 +32,7 @@ from appliance.formats.group import Configuration
 from appliance.formats.membership import CONFIGURATION_SIZE, decode_configuration
 from appliance.formats.superblock import CHECKPOINT_STATE_SIZE, CheckpointState
 
+_NOT_FRESH = "sv_not_fresh"
 _HEADERS_AT = CHECKPOINT_STATE_SIZE + CONFIGURATION_SIZE
 
 
@@ -45,6 +47,7 @@ class Announced(NamedTuple):
 def parse(member: Member, message: Message) -> Announced | None:
     """None when a static rule is broken."""
     header, body = message.header, message.body
+    assert header.command == env.START_VIEW
     state = sb.decode_checkpoint_state(body[:CHECKPOINT_STATE_SIZE])
     configuration = decode_configuration(body[CHECKPOINT_STATE_SIZE:_HEADERS_AT])
     headers = log_list.parse_headers(body[_HEADERS_AT:], member)
@@ -62,26 +65,44 @@ def parse(member: Member, message: Message) -> Announced | None:
     return Announced(state, configuration, headers)
 
 
+def ignores_start_view(member: Member, message: Message) -> str | None:
+    """Why a start_view is not even read; None: it is."""
+    return "sv_old_view" if message.header.viewstamp < member.viewstamp else None
+
+
+def _ignores_log(member: Member, header: Header) -> str | None:
+    """Why the log that a valid start_view names is not installed; None: as much as fits is."""
+    assert header.viewstamp >= member.viewstamp
+    if header.commit_num < member.checkpoint_op:
+        return "sv_behind_checkpoint"
+    if member.status == Status.RECOVERING_HEAD and not _fresh(member, header):
+        return _NOT_FRESH
+    if header.viewstamp == member.log_viewstamp and header.op < member.op:
+        return "sv_lower_head"
+    return None
+
+
 def on_start_view(member: Member, message: Message) -> None:
-    header = message.header
-    if header.viewstamp < member.viewstamp:
-        return member.drop("sv_old_view")
+    ignored = ignores_start_view(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
     announced = parse(member, message)
     if announced is None:
         return member.drop("sv_invalid")
+    header = message.header
     by_primary = _from_primary(member, message, announced.configuration)
     if not by_primary and not _names_committed(member, message, announced):
         return member.drop("sv_not_from_primary")
     if by_primary and denial.by_start_view(member, header):
         return None
-    if header.commit_num < member.checkpoint_op:
-        return member.drop("sv_behind_checkpoint")
-    if member.status == Status.RECOVERING_HEAD and not _fresh(member, header):
-        member.mark("sv_not_fresh")
-        return member.drop("sv_not_fresh")
+    ignored = _ignores_log(member, header)
+    if ignored == _NOT_FRESH:
+        member.mark(_NOT_FRESH)
+    if ignored is not None:
+        return member.drop(ignored)
+    assert header.viewstamp >= member.viewstamp
+    assert announced.headers[0].op == header.op >= header.commit_num >= member.checkpoint_op
     same_log = header.viewstamp == member.log_viewstamp
-    if same_log and header.op < member.op:
-        return member.drop("sv_lower_head")
     if same_log and member.log_view == member.view and member.status == Status.NORMAL:
         member.learn_commit(header.commit_num)
         heard(member)
@@ -100,6 +121,7 @@ def _from_primary(member: Member, message: Message, configuration: Configuration
     header = message.header
     if member.replica_id not in configuration.members or header.epoch > 0 and header.view == 0:
         return False
+    assert configuration.epoch == header.epoch
     primary = configuration.members[header.view % configuration.replica_count]
     return member.members[message.sender] == primary
 
@@ -108,6 +130,7 @@ def _names_committed(member: Member, message: Message, announced: Announced) -> 
     """Whether this is a newer epoch's log as far as it is committed, which any of its replicas may
     name: see `membership`.
     """
+    assert announced.headers[0].op == message.header.op
     header, configuration = message.header, announced.configuration
     return (
         (header.epoch > member.epoch or header.epoch == member.epoch > 0 == header.view)
@@ -119,6 +142,8 @@ def _names_committed(member: Member, message: Message, announced: Announced) -> 
 
 def _fresh(member: Member, header: Header) -> bool:
     """Whether this start_view was certainly made after our restart."""
+    assert member.status == Status.RECOVERING_HEAD
+    assert len(member.nonce) == 16
     return (
         header.viewstamp > member.viewstamp
         or cmd.StartView.nonce(header.area) == member.nonce
@@ -137,6 +162,8 @@ def heard(member: Member) -> None:
 def _install(member: Member, header: Header, announced: Announced) -> None:
     limit = member.geometry.prepare_max(member.checkpoint_op)
     headers, state = announced.headers, announced.state
+    assert headers
+    assert header.op == headers[0].op
     # committed, so it fits any log
     hooks = [state.header] if state.header.op < headers[-1].op else []
     fitting = [h for h in headers + hooks if h.op <= limit]
@@ -156,7 +183,10 @@ def adopt(
 ) -> None:
     """Make the announced log ours, up to the highest header that fits."""
     journal = member.journal
+    assert fitting
+    assert fitting[0].op <= member.geometry.prepare_max(member.checkpoint_op)
     head = max(fitting[0].op, member.commit_min)
+    assert head >= member.checkpoint_op
     if same_log:
         head = max(head, member.op)
     member.learn_commit(header.commit_num)
@@ -173,9 +203,11 @@ def adopt(
     assert journal.at(head) is not None
     list_end = next((i for i, h in enumerate(headers) if h.op != headers[0].op - i), len(headers))
     views.advertise(member, headers[: min(list_end, member.geometry.pipeline_max + 1)])
+    assert 0 < len(member.view_headers) <= member.geometry.pipeline_max + 1
     if not same_log:
-        vc.leave_normal(member, Status.NORMAL)
+        vc.leave_normal(member, Event.LOG_INSTALLED)
         views.stand_in(member, header.view)
+        assert member.status == Status.NORMAL
         heartbeat.forget(member)
         member.mark("start_view_installed")
     member.timeouts["heartbeat_lost"].start(10 + member.prng.below(4))
@@ -189,17 +221,27 @@ def adopt(
         member.persist()
 
 
-def on_request_start_view(member: Member, message: Message) -> None:
-    """Answer with the log of this view, if it is ours to announce."""
+def ignores_request_start_view(member: Member, message: Message) -> str | None:
+    """Why the log of this view is not named; None: it is ours to announce."""
     header = message.header
     if header.view != member.view or not member.is_primary:
-        return member.drop("rsv_not_mine")
+        return "rsv_not_mine"
     ready = member.status == Status.NORMAL or (
         member.dvc_quorum and member.sv_sent_view == member.view
     )
-    if not ready:
-        return member.drop("rsv_not_ready")
-    announce.send_start_view(member, 1 << message.sender, cmd.RequestStartView.nonce(header.area))
+    return None if ready else "rsv_not_ready"
+
+
+def on_request_start_view(member: Member, message: Message) -> None:
+    """Answer with the log of this view."""
+    ignored = ignores_request_start_view(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
+    assert member.is_primary
+    assert member.log_view == member.view
+    nonce = cmd.RequestStartView.nonce(message.header.area)
+    assert any(nonce)
+    announce.send_start_view(member, 1 << message.sender, nonce)
     return None
 
 
@@ -215,6 +257,7 @@ def request_start_view(member: Member, view: int) -> None:
     primary = member.primary_of(view)
     if primary == member.index:
         return
+    assert 0 <= primary < member.replica_count
     member.send(
         1 << primary,
         member.make(

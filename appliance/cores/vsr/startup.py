@@ -22,15 +22,17 @@ from appliance.cores.vsr import (
     wants,
 )
 from appliance.cores.vsr import view_change as vc
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.open import Loaded
 from appliance.cores.vsr.recovery import Found, Slot
+from appliance.cores.vsr.status import Event, Status
 from appliance.formats.lives import FLAG_UNVOUCHED
 
 
 def resume(member: Member, loaded: Loaded) -> bool:
     """Take over what the data file said; False: this life ends here, halted or of no member."""
     block = loaded.superblock
+    assert len(loaded.slots) == member.geometry.slot_count
     whose = (member.cluster, member.shard, member.replica_id)
     foreign = origin.foreign(block, whose, loaded.file, moved=loaded.moved)
     if foreign is not None:
@@ -40,19 +42,20 @@ def resume(member: Member, loaded: Loaded) -> bool:
     member.origin = origin.Origin(block.flags, loaded.file.completed(by=block.file))
     epochs.recall(member, block)
     if member.index < 0:
-        member.status = Status.REMOVED
+        member.enter(Event.REMOVED)
         member.mark("removed_from_the_group")
         return False
     views.recall(member, block)
     checkpoint.recall(member, block.checkpoint)
     skipped.recall(member, block)
     lives.begin(member, block)
+    assert member.incarnation > block.incarnation
     if not _recover(member, loaded):
         return False
     member.superblock_repairs = list(loaded.repairs)
     superblock.repair(member)
     if block.flags & FLAG_UNVOUCHED:
-        member.status = Status.UNVOUCHED
+        member.enter(Event.OPENED_UNVOUCHED)
         member.mark("opened_unvouched")
         member.timeouts["ping"].start(1)
     else:
@@ -79,8 +82,10 @@ def _recover(member: Member, loaded: Loaded) -> bool:
         member.halt("WAL_CORRUPT", "a slot of a lone replica's write-ahead ring cannot be read")
         return False
     member.journal = found.journal
+    assert member.journal.slot_count == geometry.slot_count
     member.held = _held(loaded.slots, geometry.prepare_max(member.checkpoint_op))
-    assert member.checkpoint is not None and member.superblock is not None
+    assert member.checkpoint is not None
+    assert member.superblock is not None
     head = recovery.head(
         member.journal,
         view=member.view,
@@ -95,6 +100,7 @@ def _recover(member: Member, loaded: Loaded) -> bool:
         max(member.superblock.commit_max, member.op - geometry.pipeline_max, member.commit_min)
     )
     member.learn_timestamp(member.head.timestamp if member.op else 0)
+    assert member.checkpoint_op == member.commit_min <= member.op
     epochs.recall_end(member)
     for slot in found.rewrite:
         member.mark("witness_rewritten")
@@ -108,6 +114,7 @@ def _without_lone_tail(member: Member, head: int) -> int:
     """The head without the tail that never was. A superblock may name a head whose prepare was
     still on its way to the disk. Nobody else can have it, and it was never acknowledged.
     """
+    assert member.alone
     while head > member.checkpoint_op:
         header = member.journal.at(head)
         if header is not None and member.journal.readable(header):
@@ -121,6 +128,8 @@ def _without_lone_tail(member: Member, head: int) -> int:
 
 def _held(slots: list[Slot], most: int) -> int:
     """The newest op that the rings may have held: what cannot be read may be of any."""
+    assert slots
+    assert most >= 0
     if any(Found.BAD in (slot.witness, slot.prepare) for slot in slots):
         return most
     found = (h.op for s in slots for h in (s.witness_header, s.prepare_header) if h is not None)
@@ -129,6 +138,8 @@ def _held(slots: list[Slot], most: int) -> int:
 
 def begin(member: Member) -> None:
     """Choose the first status, and bring the state machine to the checkpoint."""
+    assert member.status in (Status.RECOVERING, Status.UNVOUCHED)
+    assert 0 <= member.index < len(member.members)
     geometry, timeouts = member.geometry, member.timeouts
     certain = recovery.head_certain(member.journal, member.op, member.checkpoint_op, geometry)
     timeouts["ping"].start(1)
@@ -138,28 +149,28 @@ def begin(member: Member) -> None:
     member.reports = reported.Reports()
     wants.ask_repair(member)
     if member.is_standby:
-        member.status = Status.NORMAL
+        member.enter(Event.OPENED_WITH_HEAD)
         timeouts["repair_sync"].start()
     elif member.alone:
         vc.lead_alone(member)
         # alone, durable is committed; but no op may tell of a checkpoint that is not there yet
         vouched = geometry.prepare_ok_max(member.checkpoint_op)
         member.learn_commit(min(member.op, vouched))
-        member.status = Status.VIEW_CHANGE
+        member.enter(Event.VIEW_JOINED)
     elif member.log_view < member.view:
-        vc.leave_normal(member, Status.VIEW_CHANGE)
+        vc.leave_normal(member, Event.VIEW_JOINED)
         timeouts["view_change_status"].start(vc.patience(member))
         timeouts["dvc_message"].start()
         if not member.is_primary:
             timeouts["request_start_view"].start()
     elif not certain:
         member.mark("recovering_head")
-        member.status = Status.RECOVERING_HEAD
+        member.enter(Event.OPENED_WITHOUT_HEAD)
         timeouts["request_start_view"].start()
     elif member.is_primary:
         vc.enter(member, member.view + 1)
     else:
-        member.status = Status.NORMAL
+        member.enter(Event.OPENED_WITH_HEAD)
         timeouts["heartbeat_lost"].start(10 + member.prng.below(4))
         timeouts["repair_sync"].start()
     state_sync.begin(member, local=True)

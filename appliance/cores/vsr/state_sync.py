@@ -26,7 +26,8 @@ from appliance.cores.vsr import (
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.chunks import Wanted
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import Event
 from appliance.formats import checkpoint as ck
 from appliance.formats.checkpoint import Place
 from appliance.formats.envelope import Header
@@ -79,6 +80,8 @@ def consider(member: Member, header: Header, announced: Announced) -> bool:
     if member.checkpointing is not None or member.installing:
         member.mark("sync_waits_for_a_checkpoint")
         return True
+    assert member.checkpointing is None
+    assert theirs > own
     epochs.learn(member, announced.configuration)
     _install(member, state, header, headers)
     return True
@@ -89,14 +92,17 @@ def _install(member: Member, state: CheckpointState, header: Header, headers: li
     member.mark("sync_started")
     fitting = [h for h in headers if h.op <= member.geometry.prepare_max(state.header.op)]
     assert fitting
+    assert state.header.op > member.commit_min
     skipped.extend(member, state)
-    vc.leave_normal(member, Status.NORMAL)
+    assert 0 < member.sync_op_min <= member.sync_op_max
+    vc.leave_normal(member, Event.LOG_INSTALLED)
     views.stand_in(member, header.view)
     heartbeat.forget(member)
     checkpoint.install(member, state)
     applied = member.commit_min
     commit.jump(member, state.header.op)
     member.learn_commit(max(header.commit_num, state.header.op))
+    assert applied < member.commit_min <= member.commit_max
     _replace_log(member, state, fitting, applied)
     views.advertise(member, headers[: member.geometry.pipeline_max + 1])
     member.state_ready = False
@@ -121,6 +127,7 @@ def _replace_log(
     was. What lies between the op applied last here and the checkpoint was never checked: some of
     it may belong to a log that was cut.
     """
+    assert applied < state.header.op
     journal = member.journal
     head = fitting[0].op
     oldest = state.header.op - member.geometry.checkpoint_ops
@@ -133,6 +140,7 @@ def _replace_log(
     for known in reversed([*fitting, state.header]):
         tail.install_header(member, known)
     member.move_head(head)
+    assert member.journal.at(head) is not None
     member.chain.forget()
 
 
@@ -161,6 +169,8 @@ def begin(member: Member, *, local: bool) -> None:
 def _on_fetched(member: Member, chunk: Wanted, data: bytes) -> None:
     """A chunk of the checkpoint's state is here and verified."""
     fetch: Fetch = member.fetch
+    assert chunk.data is None
+    assert fetch.chunks[chunk.place] is chunk
     chunk.data = data
     if chunk.remote and chunk.place.kind != ck.KIND_LEAF:
         address, _ = chunks.local_address(member, chunk.place)
@@ -171,11 +181,13 @@ def _on_fetched(member: Member, chunk: Wanted, data: bytes) -> None:
 
 
 def _on_chunk_written(member: Member, fetch: Fetch) -> None:
+    assert fetch.writes > 0
     fetch.writes -= 1
 
 
 def _open_manifest(member: Member, fetch: Fetch, raw: bytes, *, local: bool) -> None:
     """Now the other chunks are known by id."""
+    assert fetch.manifest is None
     geometry = member.geometry
     manifest = ck.decode(raw, geometry)  # its hash is what the group agreed on
     fetch.manifest, fetch.raw = manifest, raw
@@ -214,12 +226,15 @@ def advance(member: Member) -> None:
 
 
 def _leaves(fetch: Fetch) -> list[Wanted]:
+    assert fetch.manifest is not None
     leaves = [c for c in fetch.chunks.values() if c.place.kind == ck.KIND_LEAF]
     return sorted(leaves, key=lambda c: c.place.index)
 
 
 def _write_leaves(member: Member, fetch: Fetch) -> None:
     """Leaves share sectors, so what came from peers is written together with what was here."""
+    assert not fetch.leaves_written
+    assert fetch.writes == 0
     fetch.leaves_written = True
     leaves = _leaves(fetch)
     if not any(c.remote for c in leaves):
@@ -231,6 +246,9 @@ def _write_leaves(member: Member, fetch: Fetch) -> None:
 
 def _finish(member: Member, fetch: Fetch) -> None:
     """Let the state machine and the sessions stand on what was fetched."""
+    assert fetch.writes == 0
+    assert not member.installing
+    assert member.commit_min == fetch.state.header.op
     geometry, manifest, op = member.geometry, fetch.manifest, fetch.state.header.op
     assert manifest is not None
     tables: dict[str, list[bytes]] = {}

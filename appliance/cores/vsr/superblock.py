@@ -19,8 +19,11 @@ ATTEMPTS_MAX = 3  # rewrites of copies that read back wrong, before giving up
 
 def present(member: Member) -> Superblock:
     """The superblock that the present state calls for, but for sequence and parent."""
-    assert member.superblock is not None and member.checkpoint is not None
+    assert member.superblock is not None
+    assert member.checkpoint is not None
     state = member.checkpoint_next or member.checkpoint
+    assert member.log_view <= member.view
+    assert member.view_headers
     old = member.members_old
     return replace(
         member.superblock,
@@ -52,6 +55,7 @@ def present(member: Member) -> Superblock:
 
 def recall(member: Member, block: Superblock) -> None:
     """At open: the one that counts."""
+    assert member.superblock is None
     member.superblock = block
 
 
@@ -79,6 +83,8 @@ def advance(member: Member) -> None:
 
 def write_copy(member: Member, block: Superblock, copy: int, attempts: int) -> None:
     """Write one copy of an update; never two at once."""
+    assert 0 <= copy < SUPERBLOCK_COPIES
+    assert 0 <= attempts <= ATTEMPTS_MAX + 1
     member.write(
         copy * SUPERBLOCK_COPY_STRIDE,
         [sb.encode(block, copy)],
@@ -91,6 +97,7 @@ def write_copy(member: Member, block: Superblock, copy: int, attempts: int) -> N
 
 def on_copy_written(member: Member, block: Superblock, copy: int, attempts: int) -> None:
     """One copy is durable: write the next; once three are, read them back."""
+    assert member.superblock_writing is block
     if copy + 1 < SUPERBLOCK_COPIES_TO_CONFIRM:
         write_copy(member, block, copy + 1, attempts)
         return
@@ -123,10 +130,13 @@ def _on_copy_read(
     """Confirm the update once all that were written are read and three are seen to hold it; else
     write the fourth, or begin anew.
     """
+    assert copy not in found
+    assert copy < written <= SUPERBLOCK_COPIES
     found[copy] = data
     if len(found) < written:
         return
     good = sum(raw == sb.encode(block, i) for i, raw in found.items())
+    assert member.superblock is not block
     last = SUPERBLOCK_COPIES - 1
     if good >= SUPERBLOCK_COPIES_TO_CONFIRM:
         member.superblock = block
@@ -163,5 +173,7 @@ def repair(member: Member) -> None:
 
 
 def _on_copy_repaired(member: Member) -> None:
+    assert member.superblock_writing is None
+    assert member.superblock_repairs
     del member.superblock_repairs[0]
     repair(member)

@@ -39,6 +39,7 @@ class Timeout:
 
     def fired(self) -> bool:
         """Count one tick; True when the time is up. The caller then resets, backs off or stops."""
+        assert self.after > 0
         if not self.running:
             return False
         self.elapsed += 1
@@ -53,9 +54,11 @@ class Timeout:
         """Begin again with a doubled, jittered period: equal periods of several members must not
         resonate.
         """
+        assert 0 < base <= most
         self.attempts += 1
         full = min(most, base * 2 ** min(self.attempts, 16))
         self.after = max(1, prng.between((full + 1) // 2, full))
+        assert 0 < self.after <= most
         self.elapsed = 0
 
 

@@ -5,8 +5,8 @@ loses patience.
 from appliance.cores.vsr import (
     announce,
     chunks,
+    epoch_end,
     lives,
-    membership,
     normal,
     scrub,
     start_view,
@@ -14,11 +14,13 @@ from appliance.cores.vsr import (
     wants,
 )
 from appliance.cores.vsr import view_change as vc
-from appliance.cores.vsr.member import Member, Status
+from appliance.cores.vsr.member import Member
+from appliance.cores.vsr.status import SILENT, Status
 
 
 def on_due(member: Member) -> None:
     """Do what each timeout that is due asks for, in a fixed order."""
+    assert member.status not in SILENT
     timeouts, prng = member.timeouts, member.prng
     if timeouts["ping"].due:
         timeouts["ping"].start(50 if member.clock.epoch is not None else 5)
@@ -50,7 +52,7 @@ def on_due(member: Member) -> None:
         if member.fetch is None and member.backfill is None and not member.mending:
             timeouts["chunks"].stop()
     if timeouts["end_epoch"].due:
-        membership.on_tick_due(member)
+        epoch_end.on_tick_due(member)
     if timeouts["scrub"].due:
         timeouts["scrub"].reset()
         scrub.on_timeout(member)
@@ -93,6 +95,7 @@ def _on_repair_sync(member: Member) -> None:
     """No progress for a whole period although the group is ahead: the log here cannot be mended,
     so replace it.
     """
+    assert member.commit_before <= member.commit_min
     stuck = (
         member.status == Status.NORMAL
         and not member.is_primary

@@ -18,18 +18,22 @@ from appliance.cores.vsr.evaluate import (
     canonical_headers,
     evaluate,
 )
-from appliance.cores.vsr.member import Entry, Member, Status
+from appliance.cores.vsr.member import Entry, Member
+from appliance.cores.vsr.status import Event, Status
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats import superblock as sb
 from appliance.formats.envelope import Message
 
+_QUORUM_DONE = "dvc_quorum_done"
+
 # --- leaving a view -----------------------------------------------------------------------------
 
 
 def vote(member: Member) -> None:
     """Say that this replica would leave its view. Nothing changes here until a quorum says so."""
+    assert member.index >= 0
     if (
         member.is_standby
         or member.status not in (Status.NORMAL, Status.VIEW_CHANGE)
@@ -37,19 +41,31 @@ def vote(member: Member) -> None:
     ):
         return
     votes.add(member, member.index)
+    assert member.log_view <= member.view
     send_vote(member)
 
 
 def send_vote(member: Member) -> None:
+    assert not member.is_standby
     member.send(member.other_replicas, member.make(env.START_VIEW_CHANGE, view=member.view))
 
 
-def on_start_view_change(member: Member, message: Message) -> None:
+def ignores_start_view_change(member: Member, message: Message) -> str | None:
+    """Why a vote does not count; None: it does."""
     if member.is_standby or member.status == Status.RECOVERING_HEAD or member.syncing:
-        return member.drop("svc_not_voting")
+        return "svc_not_voting"
     if message.header.view < member.view:
-        return member.drop("svc_old_view")
-    assert message.header.view == member.view
+        return "svc_old_view"
+    return None
+
+
+def on_start_view_change(member: Member, message: Message) -> None:
+    ignored = ignores_start_view_change(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
+    assert message.header.view == member.view, "a higher view was joined before"
+    assert message.sender != member.index
+    assert message.sender < member.replica_count
     if not member.svc_from & ~(1 << member.index):
         member.timeouts["svc_window"].start()
     votes.add(member, message.sender)
@@ -62,6 +78,7 @@ def on_start_view_change(member: Member, message: Message) -> None:
 
 def advance_votes(member: Member) -> None:
     """Leave the view once a quorum wants to."""
+    assert member.svc_from > 0
     if member.svc_from.bit_count() >= member.quorum_view_change and not member.is_standby:
         enter(member, member.view + 1)
 
@@ -72,11 +89,13 @@ def enter(member: Member, view: int) -> None:
     The list that describes our log is made once per log_view.
     """
     assert view > member.view or member.status == Status.RECOVERING
-    assert not member.is_standby and member.status != Status.RECOVERING_HEAD
+    assert not member.is_standby
+    assert member.status != Status.RECOVERING_HEAD
     if member.log_view == member.view and member.view_headers_kind != sb.KIND_DVC:
         views.advertise(member, log_list.describe(member), sb.KIND_DVC)
     views.join(member, view)
-    leave_normal(member, Status.VIEW_CHANGE)
+    leave_normal(member, Event.VIEW_JOINED)
+    assert member.log_view < member.view or member.status == Status.HALTED
     member.persist()
     timeouts = member.timeouts
     timeouts["view_change_status"].start(patience(member))
@@ -90,6 +109,7 @@ def patience(member: Member) -> int:
     """Ticks to wait for a view to begin. More after each that did not, in whatever view: a disk may
     need longer for its superblocks than the first patience lasts.
     """
+    assert member.view_changes_failed >= 0
     return (30 + member.prng.below(11)) * min(1 + member.view_changes_failed, 4)
 
 
@@ -100,10 +120,10 @@ def on_status_timeout(member: Member) -> None:
     vote(member)
 
 
-def leave_normal(member: Member, status: Status) -> None:
+def leave_normal(member: Member, event: Event) -> None:
     """Forget what belongs to one view only."""
-    member.status = status
-    if status == Status.NORMAL:
+    member.enter(event)
+    if member.status == Status.NORMAL:
         member.view_changes_failed = 0
     member.pipeline.clear()
     member.request_queue.clear()
@@ -114,6 +134,7 @@ def leave_normal(member: Member, status: Status) -> None:
     member.dvcs = [None] * member.replica_count
     member.dvc_quorum = False
     views.repeat_list(member)
+    assert len(member.peers) == len(member.members)
     member.abdicating = False
     member.heartbeat_due = False
     for name in (
@@ -135,6 +156,7 @@ def send_do_view_change(member: Member) -> None:
     """Tell all replicas, this one included, what our log is. Needs the list to be durable."""
     assert member.status == Status.VIEW_CHANGE
     presents, nacks = log_list.bits(member, member.view_headers)
+    assert member.durable_view == member.view
     head = member.view_headers[0]
     header = member.make(
         env.DO_VIEW_CHANGE,
@@ -160,52 +182,34 @@ def send_do_view_change(member: Member) -> None:
         )
 
 
-def parse_do_view_change(member: Member, message: Message) -> DoViewChange | None:
-    """None when a static rule is broken."""
-    header = message.header
-    headers = log_list.parse_headers(message.body, member)
-    if not headers or len(headers) > member.geometry.pipeline_max + 1:
-        return None
-    presents, nacks, checkpoint = cmd.DoViewChange.unpack(header.area)
-    assert header.op >= header.commit_num >= checkpoint and header.aux < header.view
-    if (
-        blank(headers[0])
-        or headers[0].op != header.op
-        or headers[-1].op != header.op - len(headers) + 1
-    ):
-        return None
-    if presents >> len(headers) or nacks >> len(headers):
-        return None
-    if any(h.viewstamp > header.viewstamp for h in headers):
-        return None
-    return DoViewChange(
-        message.sender,
-        header.aux,
-        header.op,
-        header.commit_num,
-        checkpoint,
-        headers,
-        presents,
-        nacks,
-    )
+def ignores_do_view_change(member: Member, message: Message) -> str | None:
+    """Why a list is not evaluated; None: it is, if it is valid."""
+    if member.is_standby or member.status == Status.RECOVERING_HEAD:
+        return "dvc_not_voting"
+    if message.header.view < member.view:
+        return "dvc_old_view"
+    started = member.status == Status.NORMAL or member.dvc_quorum
+    if member.is_primary and started and message.header.view == member.view:
+        return _QUORUM_DONE
+    if member.status != Status.VIEW_CHANGE or not member.is_primary:
+        return "dvc_not_primary"
+    if not member.introduced_mask >> message.sender & 1:
+        return "dvc_not_introduced"  # it may yet tell that we have forgotten
+    return None
 
 
 def on_do_view_change(member: Member, message: Message) -> None:
-    if member.is_standby or member.status == Status.RECOVERING_HEAD:
-        return member.drop("dvc_not_voting")
-    if message.header.view < member.view:
-        return member.drop("dvc_old_view")
-    started = member.status == Status.NORMAL or member.dvc_quorum
-    if member.is_primary and started and message.header.view == member.view:
+    ignored = ignores_do_view_change(member, message)
+    if ignored == _QUORUM_DONE:
         # This log holds whatever was committed; a vote that comes late may tell how far that goes.
         # Its sender, on a checkpoint beyond what is known here, could not join this view before.
         member.commit_told = max(member.commit_told, message.header.commit_num)
-        return member.drop("dvc_quorum_done")
-    if member.status != Status.VIEW_CHANGE or not member.is_primary:
-        return member.drop("dvc_not_primary")
-    if not member.introduced_mask >> message.sender & 1:
-        return member.drop("dvc_not_introduced")  # it may yet tell that we have forgotten
-    parsed = parse_do_view_change(member, message)
+    if ignored is not None:
+        return member.drop(ignored)
+    assert message.header.view == member.view
+    assert not member.dvc_quorum
+    assert message.sender < member.replica_count == len(member.dvcs)
+    parsed = log_list.parse_do_view_change(member, message)
     if parsed is None:
         return member.drop("dvc_invalid")
     member.dvcs[message.sender] = parsed
@@ -232,7 +236,10 @@ def advance(member: Member) -> None:
 
 
 def _evaluate(member: Member) -> None:
+    assert member.is_primary
+    assert not member.dvc_quorum
     dvcs = [d for d in member.dvcs if d is not None]
+    assert 0 < len(dvcs) <= member.replica_count
     result = evaluate(
         dvcs,
         replica_count=member.replica_count,
@@ -265,6 +272,8 @@ def _forfeit_to(member: Member, dvcs: list[DoViewChange], result: Evaluation) ->
     """A replica with a newer checkpoint that should lead instead, if there is one and it had no
     chance yet.
     """
+    assert dvcs
+    assert result.verdict == Verdict.START
     if not member.state_ready and member.sync_op_max:
         own = -1  # no state to lead with
     else:
@@ -283,6 +292,8 @@ def _forfeit_to(member: Member, dvcs: list[DoViewChange], result: Evaluation) ->
 
 def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> None:
     """Make the canonical log ours. From here on the list we would advertise is this new log."""
+    assert member.is_primary
+    assert member.status == Status.VIEW_CHANGE
     log_view = max(d.log_view for d in dvcs)
     canonical = [d for d in dvcs if d.log_view == log_view]
     head = result.head
@@ -291,6 +302,8 @@ def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> No
     member.learn_timestamp(max(d.headers[0].timestamp for d in dvcs))
     member.learn_commit(max(result.floor, max(d.commit_min for d in dvcs)))
     named = canonical_headers(canonical, head, result.floor)
+    assert named
+    assert named[0].op == head
     if head > limit:
         member.mark("new_primary_cannot_hold_head")
         enter(member, member.view + 1)  # its checkpoint is too old for this log; another one leads
@@ -303,6 +316,7 @@ def _install(member: Member, dvcs: list[DoViewChange], result: Evaluation) -> No
         if header.op > member.checkpoint_op or member.journal.at(header.op) is None:
             tail.install_header(member, header)
     member.move_head(head)
+    assert member.journal.at(head) is not None
     views.install(member)
     views.advertise(member, named)
     member.dvc_quorum = True
@@ -328,7 +342,8 @@ def lead_alone(member: Member) -> None:
 
 def _install_rest(member: Member) -> None:
     """As primary with the new log: announce it, repair it, become normal."""
-    assert member.is_primary and member.log_view == member.view
+    assert member.is_primary
+    assert member.log_view == member.view
     if member.durable_log_view != member.view or member.durable_view != member.view:
         return
     if not member.chained_from(min(member.repair_min, member.op)):
@@ -346,7 +361,10 @@ def _install_rest(member: Member) -> None:
 
 def start_normal_primary(member: Member) -> None:
     """Drive the tail to commit in this view and take requests."""
-    leave_normal(member, Status.NORMAL)
+    assert member.is_primary
+    assert member.dvc_quorum
+    assert member.commit_min == member.commit_max
+    leave_normal(member, Event.VIEW_STARTED)
     member.dvc_quorum = False
     member.route.reset(member.tick)
     tail.find_pending(member)
@@ -356,6 +374,7 @@ def start_normal_primary(member: Member) -> None:
         message = member.prepare_in_memory(header)
         assert message is not None
         member.pipeline.append(Entry(header, bytes(ses.client_of(message.body))))
+    assert member.commit_max + len(member.pipeline) == member.op
     # Our own word counts as any other: no further than our checkpoint lets us vouch.
     wants.ask_acknowledgements(member)
     member.learn_timestamp(member.head.timestamp)

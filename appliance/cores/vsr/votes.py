@@ -13,11 +13,13 @@ def add(member: Member, place: int) -> None:
 
 def withdraw(member: Member) -> None:
     """This replica does not want to any more: the primary lives."""
+    assert member.index >= 0
     member.svc_from &= ~(1 << member.index)
 
 
 def expire(member: Member) -> None:
     """The window is over: what others said is too old to count."""
+    assert not member.svc_from >> member.replica_count
     member.svc_from &= 1 << member.index
 
 

@@ -26,16 +26,19 @@ def padded(buffers: Buffers) -> Buffers:
     """`buffers` with zeros to the next sector."""
     size = sum(len(b) for b in buffers)
     rest = -size % SECTOR_SIZE
+    assert size > 0
     return [*buffers, _PAD[:rest]] if rest else buffers
 
 
 def append(member: Member, message: Message) -> None:
     """Write a prepare whose header owns its slot."""
     header = message.header
-    assert header.command == env.PREPARE and header.op > 0
+    assert header.command == env.PREPARE
+    assert header.op > 0
     slot = member.journal.slot(header.op)
     known = member.journal.headers[slot]
-    assert known is not None and known.digest == header.digest
+    assert known is not None
+    assert known.digest == header.digest
     if not member.journal.dirty[slot]:
         return
     member.keep_prepare(message)
@@ -58,6 +61,8 @@ def _writes_max(member: Member) -> int:
 
 
 def _write_prepare(member: Member, slot: int, message: Message) -> None:
+    assert slot not in member.wal.prepares
+    assert slot not in member.wal.witnesses
     member.wal.prepares[slot] = message
     member.journal.present[slot] = None
     address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max
@@ -67,6 +72,7 @@ def _write_prepare(member: Member, slot: int, message: Message) -> None:
 
 
 def _on_prepare_written(member: Member, slot: int, message: Message) -> None:
+    assert member.wal.prepares[slot] is message
     del member.wal.prepares[slot]
     digest = message.header.digest
     member.journal.present[slot] = digest
@@ -89,6 +95,7 @@ def write_witness(member: Member, header: Header) -> None:
 
 
 def _on_witness_written(member: Member, slot: int, header: Header) -> None:
+    assert member.wal.witnesses[slot] == header.digest
     del member.wal.witnesses[slot]
     owner = member.journal.headers[slot]
     if (
@@ -123,6 +130,8 @@ def _start(member: Member, message: Message) -> None:
 
 def rewrite_witness(member: Member, slot: int) -> None:
     """At open: the prepare was found good and its witness was not."""
+    assert 0 <= slot < member.journal.slot_count
+    assert member.superblock is not None
     header = member.journal.headers[slot]
     if header is None:
         header = env.reserved(slot, member.cluster, member.shard)
@@ -138,6 +147,7 @@ def rewrite_witness(member: Member, slot: int) -> None:
 
 
 def _on_reserved_written(member: Member, slot: int) -> None:
+    assert slot in member.wal.witnesses
     del member.wal.witnesses[slot]
     _next(member, slot)
 
@@ -159,6 +169,8 @@ def read_prepare(member: Member, header: Header, done: Callable[..., None], *arg
 
     The length asked for is the prepare's own, whole sectors: the padding is verified with it.
     """
+    assert header.command == env.PREPARE
+    assert header.op > 0
     slot = member.journal.slot(header.op)
     length = -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE
     address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max

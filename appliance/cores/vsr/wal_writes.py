@@ -16,4 +16,5 @@ class WalWrites:
 
     def busy(self, slot: int) -> bool:
         """Whether either ring's entry of `slot` is being written."""
+        assert slot >= 0
         return slot in self.prepares or slot in self.witnesses

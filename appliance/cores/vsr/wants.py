@@ -10,6 +10,7 @@ def ask_repair(member: Member) -> None:
 
 def take_repair(member: Member) -> None:
     """`repair` sees now."""
+    assert member.repair_due
     member.repair_due = False
 
 

@@ -25,11 +25,13 @@ class Placed:
     ) -> None:
         self.start = start
         self.end = start + sum(len(buffer) for buffer in buffers)
+        assert self.end > start
         self.buffers = buffers
         self.waits_for = 0  # earlier ones that it overlaps
         self.done, self.args = done, args
 
     def overlaps(self, other: "Placed") -> bool:
+        assert self is not other
         return self.start < other.end and other.start < self.end
 
 
@@ -46,6 +48,7 @@ def write(
     placed = Placed(address, buffers, done, args)
     before = member.placed_writes.setdefault(_place(member, address), [])
     placed.waits_for = sum(placed.overlaps(other) for other in before)
+    assert placed.waits_for <= len(before)
     before.append(placed)
     if not placed.waits_for:
         _start(member, placed)
@@ -64,10 +67,12 @@ def _place(member: Member, address: int) -> int:
 
 
 def _start(member: Member, placed: Placed) -> None:
+    assert placed.waits_for == 0
     member.write(placed.start, placed.buffers, _on_written, placed)
 
 
 def _on_written(member: Member, placed: Placed) -> None:
+    assert placed.waits_for == 0
     place = _place(member, placed.start)
     writes = member.placed_writes[place]
     writes.remove(placed)

@@ -6,9 +6,9 @@ took part in.
 """
 
 from appliance.base.limits import SECTOR_SIZE
-from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.quorums import quorums
 from appliance.cores.vsr.replica import Replica
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope
 from appliance.formats.command import DoViewChange, PrepareOk
 from appliance.formats.envelope import Header

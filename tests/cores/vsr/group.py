@@ -22,10 +22,10 @@ from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import report
 from appliance.cores.vsr.client import Client
 from appliance.cores.vsr.idle import idle_ticks
-from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes, load
 from appliance.cores.vsr.replica import Replica
 from appliance.cores.vsr.route import Routing
+from appliance.cores.vsr.status import Status
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats import record

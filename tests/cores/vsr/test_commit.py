@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from appliance.cores.vsr import commit, normal
-from appliance.cores.vsr.member import Entry, Status
+from appliance.cores.vsr import commit, requests
+from appliance.cores.vsr.member import Entry
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import SMALL
@@ -393,7 +394,7 @@ def test_an_operation_that_is_not_known_halts_by_name_and_is_not_passed_over(
     group = Group(replicas)
     session = group.opened()
     with monkeypatch.context() as newer:
-        newer.setattr(normal, "_OPERATIONS", (*normal._OPERATIONS, operation))
+        newer.setattr(requests, "_OPERATIONS", (*requests._OPERATIONS, operation))
         session.core.request(operation, b"", 0)
         group.take_client(session)
         group.run(30)

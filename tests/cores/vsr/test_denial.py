@@ -4,7 +4,7 @@ import pytest
 
 from appliance.cores.vsr import denial
 from appliance.cores.vsr.evaluate import Verdict
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from tests.cores.vsr.group import TINY, Group, Node, Session
 from tests.cores.vsr.test_evaluate import BLANK, MISSING, dvc, start, verdict
 

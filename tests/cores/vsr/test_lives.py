@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from appliance.cores.vsr import lives
-from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import membership as ms
 from appliance.formats.envelope import Message

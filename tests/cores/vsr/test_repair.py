@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from appliance.cores.vsr import repair
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats.command import HEADERS_PER_ANSWER_MAX
 from appliance.formats.envelope import Header

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from appliance.cores.vsr.evictions import EVICTION_REASONS
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
 from appliance.formats.envelope import Message

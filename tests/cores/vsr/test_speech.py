@@ -6,7 +6,8 @@ import pytest
 
 from appliance.cores.vsr import effects as fx
 from appliance.cores.vsr import wal
-from appliance.cores.vsr.member import SPEAK, Status
+from appliance.cores.vsr.member import SPEAK
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats.membership import encode_configuration
 from appliance.formats.superblock import encode_checkpoint_state

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from tests.cores.vsr.group import TINY, Group
 from tests.cores.vsr.story import ended

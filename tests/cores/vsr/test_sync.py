@@ -3,8 +3,8 @@
 import pytest
 
 from appliance.cores.vsr import backfill, normal, state_sync
-from appliance.cores.vsr.member import Status
 from appliance.cores.vsr.open import format_writes
+from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE

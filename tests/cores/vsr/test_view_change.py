@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.cores.vsr import hand_over, heartbeat, view_change
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats.geometry import SMALL
 from tests.cores.vsr.chain import message

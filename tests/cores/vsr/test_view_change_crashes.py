@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.base.limits import SECTOR_SIZE
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_STRIDE
 from tests.cores.vsr.disk import Write
 from tests.cores.vsr.story import crash_when, ended, lost_acks, running_group

@@ -4,7 +4,7 @@ import pytest
 
 from appliance.cores.vsr import announce, log_list
 from appliance.cores.vsr.evaluate import blank as is_blank
-from appliance.cores.vsr.member import Status
+from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats.geometry import SMALL, SUPERBLOCK_ZONE_SIZE
 from appliance.formats.membership import encode_configuration
