@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tools.tidy_asserts import check_asserts
 from tools.tidy_names import check_glossary, check_names, check_used
 from tools.tidy_owners import check_owners
 from tools.tidy_rules import (
@@ -559,6 +560,7 @@ def _violations_of(top: Path) -> list[Violation]:
         check_glossary(readable, glossary.read_text())
     if (top / PROGRAM / "__main__.py").exists():  # in a part of the program much has no use yet
         check_used([source for source in sources if source not in unreadable])
+        check_asserts(readable)
     check_dependencies({source.path: source for source in sources if source not in unreadable})
     check_errors({source.path: source for source in sources if source not in unreadable})
     return sorted({violation for source in sources for violation in source.violations})

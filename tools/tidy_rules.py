@@ -11,6 +11,11 @@ SMALL_ROOMS = ("cores/*", "roles/*")
 MODULE_LINES_MAX = 400
 CLASS_FIELDS_MAX = 25
 
+# room -> so many assertions in a function, on average. A floor only grows: `tools/tidy_asserts.py`
+# prints where a room stands, and one that is a step above its floor raises it.
+ASSERTS_MIN: dict[str, float] = {"cores/vsr": 1.15}
+ASSERTS_STEP = 0.1
+
 ON_ATTACHED = ("base", "formats", "cores/*", "drivers/*", "roles/attached", "roles/=")
 BELOW_NODE = ("base", "formats", "cores/*", "drivers/*", "roles/*")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import tidy, tidy_names, tidy_rules, tidy_slices
+from tools import tidy, tidy_asserts, tidy_names, tidy_rules, tidy_slices
+from tools.tidy_source import Source
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -301,6 +302,26 @@ def test_cuts_by_numbers_may_grow_fewer_and_not_more(
     assert found(tmp_path, {ROLE: cuts.replace("raw[:8]", "raw")}) == [(ROLE, 1, "slice")]
     more = cuts + "\n\ndef more(raw):\n    return raw[4:6]\n"
     assert found(tmp_path, {ROLE: more}) == [(ROLE, 6, "slice")]
+
+
+@pytest.mark.parametrize(
+    ("asserts", "word"), [(0, "at least 1.0"), (1, "at least 1.0"), (2, ""), (3, "raise the floor")]
+)
+def test_a_room_asserts_no_less_than_its_floor_and_the_floor_follows(
+    asserts: int, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two functions; what is only declared is none."""
+    monkeypatch.setattr(tidy_asserts, "ASSERTS_MIN", {"cores/vsr": 1.0})
+    monkeypatch.setattr(tidy_asserts, "ASSERTS_STEP", 0.25)
+    declared = "class A:\n    def a(self) -> None: ...\n    def b(self):\n        'Says.'\n"
+    sources = [
+        Source(CORE, declared + "def one():\n    pass\n"),
+        Source(CORE.replace("pipeline", "ring"), "def two():\n    pass\n" + "assert 1\n" * asserts),
+        Source(ROLE, "def other():\n    pass\n"),
+    ]
+    tidy_asserts.check_asserts(sources)
+    said = [violation.message for source in sources for violation in source.violations]
+    assert bool(said) == bool(word) and all(word in message for message in said)
 
 
 def test_no_name_is_added_that_the_glossary_advises_against(
