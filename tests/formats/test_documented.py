@@ -24,6 +24,7 @@ MODULES = (
     "event",
     "membership",
     "sharing",
+    "curves",
 )
 MARK = re.compile(r"<!-- (\w+)\.(\w+) -->\n((?:\|.*\n)+)")
 ROW = re.compile(r"\| (\d+) \| (\d+) \| `(\w+)` \| \S.* \|")

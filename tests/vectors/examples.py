@@ -13,6 +13,7 @@ import numpy as np
 from appliance.base.signature import SigningKey
 from appliance.formats import (
     checkpoint,
+    curves,
     envelope,
     event,
     record,
@@ -256,6 +257,24 @@ def trusted_keys() -> bytes:
     return shipped.encode_keys(trusted_keys_value())
 
 
+CURVES = {
+    curves.Curve(curves.Figure.RECORDS, 0, 1): 0,
+    curves.Curve(curves.Figure.FREE_BYTES, 2, 1): 1,
+    curves.Curve(curves.Figure.DELAY_S, 63, 64): 127,
+}
+
+
+def curve_rows() -> bytes:
+    """The head of a console's curves, a row of a second and one of a step."""
+    second, step = np.zeros((), curves.CURVES_SECOND), np.zeros((), curves.CURVES_STEP)
+    second["second"], step["second"] = 1_750_000_007, 1_750_000_000
+    second["value"] = step["mean"] = step["most"] = np.nan
+    second["value"][:2] = 2500.5, 250e9
+    step["mean"][:2], step["most"][:2] = (1250.25, 251e9), (2500.5, 252e9)
+    rows = curves.encode_row(second), curves.encode_row(step)
+    return curves.encode_head(CLUSTER, CURVES) + b"".join(rows)
+
+
 EXAMPLES = {
     "record": committed_record,
     "frame": frame,
@@ -270,6 +289,7 @@ EXAMPLES = {
     "trusted_keys": trusted_keys,
     "manifest_shipping": manifest_shipping,
     "shipped_body": shipped_body,
+    "curve_rows": curve_rows,
 }
 
 

@@ -9,6 +9,8 @@ both show it, and neither decides anything.
                                         ├──screen──▶ tables of cells (text, tone)
                                         └──history─▶ records a second, latencies, 5 minutes
 
+    answers of processes ──curve_figures──▶ values and counts ──curves──▶ an hour and a day of rows
+
 What an operator may do stands in one table, `acts`: why it is refused, what will happen, what
 proves it done (`stakes`: what it would cost).
 

@@ -16,6 +16,7 @@ node-0/
 ├── federation.json                     the site among others, and its key (a secret, 0600)
 ├── federation/                         channels of the rooms that it shares with them
 ├── console-alarms.json                 alarms of a day, and how long durable writes took
+├── console-curves.bin                  curves of an hour and a day
 ├── console-acts.json                   what operators did, and records of it that wait
 ├── sockets/                            Unix sockets between the node's own processes
 ├── formatted                           written last by format: the node may be started

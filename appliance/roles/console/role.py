@@ -3,7 +3,8 @@ shows it to operators.
 
     processes of this machine ──status, each second──▶ ┌──────┐ ──▶ /console/status   JSON
     clock ─────────────────────────────────────────── ▶│ core │ ──▶ /console/events   each second
-                                                       └──────┘ ──▶ /console/history  five minutes
+                                                       │      │ ──▶ /console/history  five minutes
+                                                       └──────┘ ──▶ /console/curves   a day, kept
 
 It listens on the management address only, over TLS. A secret that is printed at start opens one
 session; the cookie is sent by no other site and read by no script.
@@ -64,6 +65,8 @@ from appliance.formats.status.part import plain
 from appliance.formats.status.replica import ReplicaStatus
 from appliance.roles.console.act_requests import act_routes
 from appliance.roles.console.alarm_file import AlarmFile
+from appliance.roles.console.curve_file import CurveFile
+from appliance.roles.console.curve_requests import curve_routes
 from appliance.roles.console.doer import Doer
 from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
 from appliance.roles.console.watch import ANSWER_S, LOOK_S, POLL_S, Kind, Watch, watch_of_site
@@ -88,6 +91,7 @@ class ConsoleRole:
         self.doer = Doer(node, self._own_watch(), self.watch.console.life, log, self._hurry)
         console = self.watch.console
         self._alarm_file = AlarmFile(node.path, console.life, console.usual, log)
+        self._curve_file = CurveFile(node.path, node.site.cluster, log)
         self._sign_ins = SignIns(self._sign_in)
         self._news = asyncio.Condition()
         self._looks = 0
@@ -130,6 +134,7 @@ class ConsoleRole:
         self._sign_in.open()
         self.doer.remember()
         self._alarm_file.remember()
+        await asyncio.to_thread(self._curve_file.remember)
         door = StatusServer(
             Path(SOCKETS_FOLDER) / "console-0",
             cluster=self._node.site.cluster,
@@ -145,7 +150,9 @@ class ConsoleRole:
         self._life.task(stopped)
         self._beat.task(loop.create_task(self.doer.trail.run(), name="console-trail"))
         self._beat.task(loop.create_task(self.doer.keep_on(), name="console-acts"))
+        self._beat.task(loop.create_task(self._curve_file.keep_on(), name="console-curves"))
         self._life.opened(self.doer.close)
+        self._life.opened(self._curve_file.close)
         self._life.opened(door.close)
         self._life.opened(port.close)
         try:
@@ -210,6 +217,9 @@ class ConsoleRole:
                 Route("/console/history", self._history),
                 Route("/console/events", self._events),
                 *act_routes(self.doer, self._sign_ins, self._tell_acts),
+                *curve_routes(
+                    self._curve_file.curves, self.watch.console, self._sign_ins, self._fresh
+                ),
                 Mount("/web", PageFiles(directory=WEB)),
             ],
             middleware=[
@@ -236,7 +246,11 @@ class ConsoleRole:
             except FormatError as error:
                 self._log.error("%s; is it of another version?", error)
             else:
-                self.doer.on_poll(self.watch.console.seen())
+                seen = self.watch.console.seen()
+                self.doer.on_poll(seen)
+                self._curve_file.on_poll(
+                    self.watch.answers, now_ms=seen.now_ms, wall_ms=seen.wall_ms
+                )
                 self._looked_s = began_s
                 await self._show_news()
                 await self._alarm_file.keep()
