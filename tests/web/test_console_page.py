@@ -1,6 +1,7 @@
 """The console page of a real node, in headless Chromium."""
 
 import json
+import re
 import tarfile
 import time
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ def test_a_secret_opens_one_session_and_is_used_up(context: BrowserContext, site
     assert ask.get(url + "/status").status == 401
     assert ask.get(url + "/events").status == 401
     assert ask.get(url + "/history").status == 401
+    assert ask.get(url + "/curves?span=hour").status == 401
     assert ask.post(url + "/sign-in", data={"secret": "AAAA-BBBB-CCCC-DDDD"}).status == 403
     assert ask.post(url + "/sign-in", form={"secret": secret}).status == 400
     assert ask.get(url + "/status").status == 401
@@ -126,6 +128,33 @@ def test_replicas_are_shown_and_the_view_is_new_each_second(
     assert len(times) >= 3
 
 
+def test_curves_of_the_past_are_drawn_told_in_words_and_of_an_hour_or_a_day(
+    context: BrowserContext, site: LiveSite
+) -> None:
+    page = sign_in(context, site)
+    faults = faults_of(page)
+    past = page.locator(".past-curves")
+    titles = past.locator("h3")
+    subjects = ["shard 0", "node-0 edge 0", "node-1 edge 0", "node-2 edge 0"]
+    for span, other in (("hour", "day"), ("day", "hour")):
+        button = past.get_by_role("button", name=span)
+        button.press("Enter")
+        expect(button).to_have_attribute("aria-pressed", "true")
+        expect(past.get_by_role("button", name=other)).to_have_attribute("aria-pressed", "false")
+        expect(past).to_have_attribute("data-span", span)
+        expect(past.get_by_role("heading", name=f"The past {span}")).to_be_visible()
+        wait_for(lambda: titles.all_text_contents()[:4] == subjects, "all subjects")
+        curve = past.get_by_role("img", name=f"node-1 edge 0, connections, the past {span}")
+        expect(curve).to_have_accessible_name(re.compile(r"now \d+, most \d+$"))
+        expect(curve.locator(".mean")).to_have_attribute("d", re.compile(r"^M[\d.]+ [\d.]+[Lh]"))
+        assert curve.bounding_box()["height"] == 44
+        free = past.locator('[data-figure="free_bytes"] figcaption').first
+        expect(free).to_contain_text(re.compile(r"^free [\d.,]+ GiB least [\d.,]+ GiB$"))
+    told = context.request.get(site.console_url(1) + "/curves?span=hour&of=shard 0").json()
+    assert [curve["figure"] for curve in told["subjects"][0]["curves"]][0] == "records"
+    assert faults == []
+
+
 def test_a_kill_shows_and_passes_when_the_node_is_back(
     context: BrowserContext, site: LiveSite
 ) -> None:
@@ -194,7 +223,9 @@ def test_on_a_telephone_the_tables_scroll_and_the_page_does_not(
     boxes = page.locator(".table .scroll")
     assert boxes.evaluate_all("all => all.some((box) => box.scrollWidth > box.clientWidth)")
     outside = "all => all.filter((each) => each.getBoundingClientRect().right > 360).length"
-    assert page.locator(".table, .chart, .alarms, .top > *").evaluate_all(outside) == 0
+    expect(page.locator(".past-curves svg").first).to_be_visible()
+    shown = ".table, .chart, .alarms, .top > *, .past-curves, .past-curves *"
+    assert page.locator(shown).evaluate_all(outside) == 0
 
 
 # --- acts -----------------------------------------------------------------------------------------

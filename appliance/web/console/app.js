@@ -1,8 +1,10 @@
-// The console page: what is wrong, two curves, and the tables that the terminal shows as well.
+// The console page: what is wrong, two curves, the tables that the terminal shows as well, and the
+// curves of the past.
 
 import { html, render, useLayoutEffect, useRef, useState } from "../markup.js";
 import { ActButton, ActDialog, ActList, ActMenu, keyOf } from "./acts.js";
 import { Chart, LATENCY, RATE } from "./charts.js";
+import { PastCurves } from "./curves.js";
 import { Feed } from "./feed.js";
 
 const dated = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
@@ -120,6 +122,7 @@ function Screen({ feed }) {
         <${Chart} chart=${LATENCY} points=${points} /></div>
       ${tables.map((table) => html`<${Table} key=${table.title} table=${table}
         offers=${offers[table.title]} opened=${menu} onOpen=${setMenu} />`)}
+      <${PastCurves} feed=${feed} />
       <p class="hint">site ${model.cluster}; the same tables in a terminal:
         ${" "}<code>tigerchat status --watch</code></p>
     </main>

@@ -88,6 +88,16 @@ export class Feed {
     }
   }
 
+  // Curves of an "hour" or a "day"; null: they cannot be had just now.
+  async curves(span) {
+    try {
+      const answer = await fetch(`/console/curves?span=${span}`, { cache: "no-store" });
+      return answer.ok ? await answer.json() : null;
+    } catch {
+      return null;
+    }
+  }
+
   // "" when it was begun, or why it is refused.
   async act(act, about, typed, written) {
     try {
