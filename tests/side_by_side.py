@@ -64,6 +64,7 @@ COMPUTES = (
     "tests/roles/farm/test_farm_noise.py",
     "tests/roles/farm/test_farm_posting.py",
     "tests/roles/farm/test_farm_publisher.py",
+    "tests/roles/farm/test_site_users.py",
     "tests/roles/test_console_asks.py",
     "tests/roles/test_edge_attaches.py",
     "tests/roles/test_edge_stops.py",

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.base.signature import SigningKey
 from appliance.cores.console.about import About
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.neighbours import neighbours
@@ -23,6 +24,7 @@ from appliance.drivers.host.node_folder import (
     group_name,
     node_name,
     read_node,
+    read_seed,
 )
 from appliance.drivers.host.process import child_environment, own_command
 from appliance.drivers.network.joining import Gathering
@@ -32,6 +34,7 @@ from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.acting import ActSite
 from appliance.node.founding import JOIN_PORT, Row, fingerprint
 from appliance.node.inviting import check_invitation, check_machine, index_of, let_in
+from appliance.roles.operator.farm import Asker, lift_departure, take_out_for_good
 from appliance.roles.operator.membership import (
     addition,
     begin_text,
@@ -127,7 +130,9 @@ def add(
               help="A lost node, whose place the new machine takes.")  # fmt: skip
 @click.option("--minutes", type=click.FloatRange(0, 1440), default=60, show_default=True,
               help="For the machine to come; then the code expires.")  # fmt: skip
-def invite(name: str, node_folder: Path, lost: str, minutes: float) -> None:
+@click.option("--farm-key", type=click.Path(path_type=Path), metavar="FILE",
+              help="The site's farm.key: the machine may sign directories, too.")  # fmt: skip
+def invite(name: str, node_folder: Path, lost: str, minutes: float, farm_key: Path | None) -> None:
     """Print a code by which one new machine, NAME, joins this site while it runs, and wait for it.
 
     The machine becomes a standby of every shard. With --replace it votes in the place of a lost
@@ -136,6 +141,7 @@ def invite(name: str, node_folder: Path, lost: str, minutes: float) -> None:
     folder = node_folder.absolute()
     node = read_node(folder)
     asyncio.run(check_invitation(node, name, lost))
+    site_key = None if farm_key is None else _farm_key(node, farm_key)
     secret = secrets.token_bytes(SECRET_SIZE)
     host, port = node.node.host, node.node.peer_port + JOIN_PORT
     waiting = Gathering(
@@ -155,7 +161,9 @@ def invite(name: str, node_folder: Path, lost: str, minutes: float) -> None:
         click.echo(f"tigerchat join {encode_join_code(code)}")
 
     async def form(rows: list[Row]) -> list[Row]:
-        return [await let_in(folder, row, lost) for row in rows]
+        told = [await let_in(folder, row, lost, site_key) for row in rows]
+        await asyncio.to_thread(_let_into_farm, folder, name)
+        return told
 
     try:
         asyncio.run(waiting.gather(host, port, form, listens))
@@ -166,6 +174,8 @@ def invite(name: str, node_folder: Path, lost: str, minutes: float) -> None:
         ) from error
     place = f", and takes the place of {lost} when it holds all" if lost else ""
     click.echo(f"member: {name} is a standby{place}")
+    if lost:
+        leave_farm(node, None, folder, lost)
 
 
 @command.command("remove")
@@ -173,13 +183,15 @@ def invite(name: str, node_folder: Path, lost: str, minutes: float) -> None:
 @_LOCAL
 @_NODE
 def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
-    """Take the standby NAME out of every shard; its process falls silent and may be stopped."""
+    """Take the standby NAME out of every shard, and of the farm if the site has one; its process
+    falls silent and may be stopped."""
     node = _asker(local, node_folder)
     index = index_of(node.site, name)
     place = ActSite(node.path, node.path, node.site)
     place.refuse("remove", About(index))
     asyncio.run(take_out(node, index))
     place.record("remove", About(index))
+    leave_farm(node, local, node_folder, name)
 
 
 @command.command("promote")
@@ -200,6 +212,42 @@ def promote(name: str, other: str, local: Path | None, node_folder: Path | None)
 def retire(name: str, other: str, local: Path | None, node_folder: Path | None) -> None:
     """Let the replica NAME vote no more; a standby takes its place."""
     _exchange("retire", _asker(local, node_folder), other, name)
+
+
+def _farm_key(node: NodeFolder, path: Path) -> SigningKey:
+    """ConfigurationError: it is not that of this site."""
+    key = SigningKey(read_seed(path))
+    if key.public != node.site.farm_key:
+        raise ConfigurationError(f"{path} is not the key of which {SITE_FILE} has the public half")
+    return key
+
+
+def _let_into_farm(folder: Path, name: str) -> None:
+    """A machine that was taken out, and comes again, may be a member again."""
+    node = read_node(folder)
+    joining = node.site.nodes[index_of(node.site, name)]
+    if not node.site.farm_key or not joining.farm_port:
+        return
+    try:
+        lift_departure(Asker(None, folder), joining)
+    except StorageError as error:  # it is a standby by now, and is to be told so
+        click.echo(f"member: {name} may stay out of the farm ({error}): look with `tigerchat farm "
+                   f"status`, then run `tigerchat farm admit {name}`")  # fmt: skip
+
+
+def leave_farm(node: NodeFolder, local: Path | None, node_folder: Path | None, name: str) -> None:
+    """A node that belongs to no shard any more is no member of the farm either."""
+    gone = node.site.nodes[index_of(node.site, name)]
+    if not node.site.farm_key or not gone.farm_port:
+        return
+    try:
+        take_out_for_good(Asker(local, node_folder), gone)
+    except StorageError as error:
+        raise StorageError(
+            f"{name} is out of the shards, and may still be a member of the farm ({error}): run "
+            f"`tigerchat farm remove {name}` where members of it run"
+        ) from error
+    click.echo(f"member: {name} is a member of the farm no more")
 
 
 # --- who asks, and about whom ---------------------------------------------------------------------

@@ -3,6 +3,8 @@
     {"act":{"do":"describe_node","described":{index, name, host, ports, keys}},"at_us":...,
      "node":NAME}
 
+`farm_port` is among the ports where the node is to be a member of the farm, and left out elsewhere.
+
 Every node appends what is described to its own site file, so the order of the log is the order of
 nodes. The record of a position has a device and a number of its own, and the log takes one of them:
 of two nodes that invite at once one is told that the position is taken.
@@ -41,6 +43,8 @@ def encode_joining(joining: Node, *, node: str, at_us: int) -> bytes:
     """Body of an audit record, said by `node`. ConfigurationError: it is too long for one."""
     described = {key: getattr(joining, key) for key in (*_TEXTS, *_NUMBERS)}
     described["public_key"] = joining.public_key.hex()
+    if joining.farm_port:
+        described["farm_port"] = joining.farm_port
     act = {"do": _ACT, "described": described}
     body = msgspec.json.encode({"act": act, "at_us": at_us, "node": node})
     if len(body) > BODY_SIZE_MAX:
@@ -57,16 +61,17 @@ def decode_joining(body: bytes) -> Node | None:
         act: Any = msgspec.json.decode(body, type=dict[str, Any]).get("act")
         if type(act) is not dict or act.get("do") != _ACT:
             return None
-        row = act["described"]
+        row = {"farm_port": 0, **act["described"]}
+        numbers = (*_NUMBERS, "farm_port")
         fits = all(type(row[key]) is str for key in (*_TEXTS, "public_key"))
-        fits = fits and all(type(row[key]) is int and 0 <= row[key] <= 0xFFFF for key in _NUMBERS)
+        fits = fits and all(type(row[key]) is int and 0 <= row[key] <= 0xFFFF for key in numbers)
         if not fits or row["index"] >= NODES_MAX:
             return None
         spki_of(row["certificate_pem"])
         key = bytes.fromhex(row["public_key"])
         if len(key) != 32:
             return None
-        return Node(public_key=key, **{key: row[key] for key in (*_TEXTS, *_NUMBERS)})
+        return Node(public_key=key, **{key: row[key] for key in (*_TEXTS, *numbers)})
     except (msgspec.DecodeError, RecursionError, KeyError, TypeError, ValueError):
         return None
 

@@ -29,6 +29,7 @@ from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.formats.settings import KEYS, SETTINGS_FILE, SITE_SETTINGS, encode_settings
 from appliance.formats.site import SITE_FILE, Node, Shard, Site, encode_site, load_site, spki_of
 from appliance.node.new_node import TOKEN_NAME, described_node, fresh_id, make_keys, make_once
+from appliance.roles.farm.node_files import take_farm
 
 JOIN_PORT = 99  # from a node's first port: free unless machines are waited for
 _TEXTS = ("name", "host", "certificate_pem")
@@ -56,14 +57,20 @@ def describe(folder: Path, name: str, host: str, first_port: int) -> Row:
     """This machine for the founder, after its keys were made in `folder`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_keys(folder, name, host)
-    node = described_node(folder, 0, first_port, objects=True, farm=False, name=name, host=host)
+    node = described_node(folder, 0, first_port, objects=True, farm=True, name=name, host=host)
     return row_of(node)
 
 
 def row_of(node: Node) -> Row:
     """A node as its machine describes itself."""
     row: Row = {key: getattr(node, key) for key in (*_TEXTS, *_NUMBERS)}
-    return row | {"public_key": node.public_key.hex()}
+    farm = {"farm_port": node.farm_port} if node.farm_port else {}
+    return row | farm | {"public_key": node.public_key.hex()}
+
+
+def farm_port_of(row: Row) -> int:
+    """Where its member of a farm would listen; 0: an earlier version says nothing of one."""
+    return int(row.get("farm_port", 0))
 
 
 def fingerprint(folder: Path) -> bytes:
@@ -78,6 +85,7 @@ def check_description(row: Row, others: list[Row]) -> None:
         fits = all(0 < len(str(row[key])) for key in _TEXTS)
         fits = fits and len(row["name"]) <= _NAME_SIZE_MAX and row["name"].isprintable()
         fits = fits and all(1 <= row[key] <= 65535 for key in _NUMBERS)
+        fits = fits and 0 <= farm_port_of(row) <= 65535
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError("it does not describe itself as a machine does") from error
     if not fits:
@@ -94,7 +102,7 @@ def check_description(row: Row, others: list[Row]) -> None:
 
 
 def node_of(index: int, row: Row) -> Node:
-    """A machine as it describes itself, as a node."""
+    """A machine as it describes itself, as a node; whether of a farm, the site says."""
     spki_of(row["certificate_pem"])
     return Node(
         index=index,
@@ -158,6 +166,7 @@ def take(folder: Path, told: Row, public_key: str, cluster: bytes) -> None:
     write_durable(folder / JWKS_FILE, str(told["jwks"]))
     for shard, begin in dict(told.get("begins", {})).items():
         write_durable(folder / group_name(int(shard)), str(begin))
+    take_farm(folder, site.nodes[index], dict(told.get("farm", {})))
     if told.get("federation"):
         write_durable(folder / FEDERATION_FILE, str(told["federation"]), 0o600)
     if "lost" in told:

@@ -2,7 +2,7 @@
 
     log of shard 0 ◀── what the machine describes      every node writes it into its site file
     log of each shard ◀── the machine is a standby     the group says with what its volume begins
-    machine ◀── site file, issuers of tokens, settings that are the site's, federation
+    machine ◀── site file, issuers of tokens, settings that are the site's, federation, farm
 
 Nothing private of a node leaves it, but for the site's key among other sites, which all nodes of it
 have. The machine that takes the place of a lost one is another node: with keys and a name of its
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MEMBERS_MAX
+from appliance.base.signature import SigningKey
 from appliance.drivers.host.node_folder import FEDERATION_FILE, JWKS_FILE, NodeFolder, read_node
 from appliance.drivers.network.ask import status_of
 from appliance.drivers.network.tls import shown_at
@@ -24,7 +25,15 @@ from appliance.formats.revocation import SHARD
 from appliance.formats.settings import SITE_SETTINGS
 from appliance.formats.site import NODES_MAX, Node, Site
 from appliance.formats.status.edge import EdgeStatus
-from appliance.node.founding import Row, answer, check_description, node_of, row_of
+from appliance.node.founding import (
+    Row,
+    answer,
+    check_description,
+    farm_port_of,
+    node_of,
+    row_of,
+)
+from appliance.roles.farm.node_files import told_of_farm
 from appliance.roles.operator.describing import describe
 from appliance.roles.operator.membership import addition, begin_text, change_members, group_of
 
@@ -93,18 +102,20 @@ async def refuse_serving(node: NodeFolder, lost: str) -> None:
 def check_machine(folder: Path, row: Row, name: str) -> None:
     """ConfigurationError for a machine that is not the invited one, or cannot be one of the
     site's."""
-    site = read_node(folder).site
+    node = read_node(folder)
+    site = node.site
     known = _known(site, row)
     check_description(row, [row_of(other) for other in site.nodes if other is not known])
     if row["name"] != name:
         raise ConfigurationError(f"this code is for {name}, not for {row['name']}")
     if known is None:
-        grown(site, _next(site, row))
+        grown(site, _next(node, row))
 
 
-async def let_in(folder: Path, row: Row, lost: str) -> Row:
+async def let_in(folder: Path, row: Row, lost: str, site_key: SigningKey | None = None) -> Row:
     """Make the machine a standby of every shard; what it is told then. ConfigurationError or
-    StorageError: it is none, or not of all shards, and the sentence says why."""
+    StorageError: it is none, or not of all shards, and the sentence says why. `site_key`: the
+    offline key of the farm, if the machine may sign directories."""
     node = read_node(folder)
     if lost:
         await refuse_serving(node, lost)
@@ -115,7 +126,7 @@ async def let_in(folder: Path, row: Row, lost: str) -> Row:
             f"it out with `tigerchat member remove {known.name}`, then make another code"
         )
     if known is None:
-        joining = _next(node.site, row)
+        joining = _next(node, row)
         await describe(node, joining)
         node = await _describing(folder, joining)
         known = node.site.nodes[joining.index]
@@ -129,6 +140,7 @@ async def let_in(folder: Path, row: Row, lost: str) -> Row:
         "lost": lost,
         "settings": site_settings(node),
         "federation": federation.read_text() if federation.exists() else "",
+        "farm": told_of_farm(node, known, site_key),
     }
 
 
@@ -152,13 +164,14 @@ async def _is_outside(node: NodeFolder, name: str) -> bool:
     return True
 
 
-def _next(site: Site, row: Row) -> Node:
-    """The machine as the next node of the site: with objects where others have them, in no farm, as
-    who may sign a farm's directory is said elsewhere."""
+def _next(inviting: NodeFolder, row: Row) -> Node:
+    """The machine as the next node of the site: with objects where others have them, and a member
+    of the farm if the inviting one is."""
+    site = inviting.site
     node = node_of(len(site.nodes), row)
     if not any(other.objects_port for other in site.nodes):
-        return replace(node, objects_port=0)
-    return node
+        node = replace(node, objects_port=0)
+    return replace(node, farm_port=farm_port_of(row) if inviting.node.farm_port else 0)
 
 
 async def _describing(folder: Path, joining: Node) -> NodeFolder:

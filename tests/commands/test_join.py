@@ -30,6 +30,7 @@ from appliance.drivers.nvme.device import device_of
 from appliance.drivers.nvme.volume import read_facts
 from appliance.formats.join_code import JoinCode, encode_join_code, parse_join_code
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.formats.site_view import SiteView
 from appliance.node import founding, inviting
 from appliance.node.new_node import CLIENT_PORT, PORTS_DEFAULT
 from tests.loop_device import loop_device
@@ -345,6 +346,22 @@ def test_a_code_is_for_one_machine_that_is_none_of_the_site(node: Path, tmp_path
         inviting.check_machine(node, {"name": "c"}, "c")
     known = founding.describe(tmp_path / "b", "b", "b", 7400)
     inviting.check_machine(node, known, "b")  # it went away in the middle, and comes again
+
+
+def test_a_machine_says_where_its_member_of_a_farm_would_listen(node: Path, tmp_path: Path) -> None:
+    machine = founding.describe(tmp_path / "c", "c", "c", 7400)
+    assert machine["farm_port"] == 7491
+    for wrong in (-1, 65536, "x", None):
+        with pytest.raises(ConfigurationError, match="does not describe itself"):
+            inviting.check_machine(node, machine | {"farm_port": wrong}, "c")
+    opened = read_node(node)
+    assert inviting._next(opened, machine).farm_port == 0, "this site has no farm"
+    nodes = [replace(other, farm_port=7491) for other in opened.site.nodes]
+    member = replace(opened, view=SiteView(replace(opened.site, nodes=nodes)))
+    assert inviting._next(member, machine).farm_port == 7491
+    del machine["farm_port"]  # as of an earlier version
+    inviting.check_machine(node, machine, "c")
+    assert inviting._next(member, machine).farm_port == 0
 
 
 def told_by(node: Path, row: founding.Row, lost: str) -> founding.Row:

@@ -31,10 +31,20 @@ def body(node: Node = JOINING) -> bytes:
 
 
 def test_a_description_is_read_as_it_was_written_however_long_its_names_are() -> None:
-    for node in (JOINING, replace(JOINING, name="m" * 64, host=LONGEST_HOST)):
+    longest = replace(JOINING, name="m" * 64, host=LONGEST_HOST, farm_port=65535)
+    for node in (JOINING, longest):
         assert len(body(node)) <= BODY_SIZE_MAX and decode_joining(body(node)) == node
     with pytest.raises(ConfigurationError, match=f"allowed: {BODY_SIZE_MAX}"):
         body(replace(JOINING, certificate_pem=PEM * 3))
+
+
+def test_a_description_without_a_port_of_the_farm_is_that_of_an_earlier_version() -> None:
+    assert "farm_port" not in json.loads(body())["act"]["described"]
+    member = replace(JOINING, farm_port=7491)
+    assert decode_joining(body(member)) == member
+    row = json.loads(body(member))
+    del row["act"]["described"]["farm_port"]
+    assert decode_joining(json.dumps(row).encode()) == JOINING
 
 
 def test_nobody_is_described_by_other_acts_or_by_what_no_node_is() -> None:
@@ -44,7 +54,7 @@ def test_nobody_is_described_by_other_acts_or_by_what_no_node_is() -> None:
     changes: list[dict[str, Any]] = [
         {"index": -1}, {"index": 64}, {"index": True}, {"name": 5}, {"peer_port": 65536},
         {"public_key": "00"}, {"public_key": "x" * 64}, {"certificate_pem": "x"},
-        {"certificate_pem": None},
+        {"certificate_pem": None}, {"farm_port": "7491"}, {"farm_port": -1}, {"farm_port": None},
     ]  # fmt: skip
     for change in changes:
         row = json.loads(body())

@@ -13,6 +13,7 @@ RAW = (
     "tests/roles/farm/test_farm_hostile.py"
     "::test_no_stranger_closes_a_members_connection_where_nobody_logs_in"
 )
+SITE_USERS = "tests/roles/farm/test_site_users.py::"
 TIME = "tests/cores/directory/test_log_time.py::"
 OF_BEFORE = TIME + "test_a_date_of_before_that_no_clock_could_have_holds_nobody_back"
 LEAVING = "tests/cores/raft/test_leaving.py::"
@@ -67,6 +68,31 @@ RULES = (
         test=MAY_NOT,
         old="    if GUEST in config_of(document):",
         new="    if False:",
+    ),
+    Rule(
+        threat="a node that was taken out of a farm comes in again by itself",
+        rule="whom an administrator took out no member adds",
+        where=POSTING,
+        test=POSTS + "test_whom_an_administrator_took_out_no_member_takes_in",
+        old="    return any(server_id in directory.departed[1] for server_id in added)",
+        new="    return False",
+    ),
+    Rule(
+        threat="a machine that was let in signs directories",
+        rule="only whom the site's offline key names is there to be chosen",
+        where="appliance/roles/farm/figures.py",
+        test=SITE_USERS + "test_only_whom_the_sites_key_names_is_there_to_be_chosen_as_publisher",
+        old="    return node.settings.farm_publish if may_sign(node) else PUBLISH_OFF",
+        new="    return node.settings.farm_publish",
+    ),
+    Rule(
+        threat="a node logs in to the farm as another one by its own password",
+        rule="the passwords of those that came by codes are all different",
+        where="appliance/roles/farm/site_users.py",
+        test=SITE_USERS
+        + "test_passwords_follow_from_the_first_members_secret_and_are_all_different",
+        old="_PASSWORD + name.encode()",
+        new="_PASSWORD",
     ),
     Rule(
         threat="the key of a guest is replaced",

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from appliance.drivers.chat.client import Client
-from appliance.drivers.host.process import child_environment
 from appliance.formats.site import SITE_FILE, load_site
-from tests import forked
-from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.chat_load import Writer, pace, unhurried
 from tests.system.disk_history import histories
+from tests.system.invitation import Invitation, done
 from tests.system.ledger import Ledger, check, read
 from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
@@ -26,35 +24,10 @@ WAIT_S = 90.0
 JOINED, LOST = 3, 1
 
 
-def done(*words: str) -> str:
-    result = run(*words)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
 def refused(*words: str) -> str:
     result = run(*words)
     assert result.returncode in (1, 2), result.stdout + result.stderr
     return result.stderr
-
-
-class Invitation:
-    """`tigerchat member invite` on a node, which waits for the machine that joins."""
-
-    def __init__(self, site: LocalSite, node: int, name: str, *words: str) -> None:
-        said = site.folder.parent / f"invite-{name}"
-        command = ["member", "invite", name, "--node-folder", str(site.place(node)), *words]
-        with said.open("wb") as out:
-            self.process = forked.start(
-                command, environment=child_environment(), output=out.fileno()
-            )
-        wait_until(lambda: "tigerchat join TC1-" in said.read_text(), WAIT_S, said.read_text)
-        self.said = said
-        self.code = said.read_text().split("tigerchat join ")[1].split()[0]
-
-    def ended(self) -> str:
-        assert self.process.wait(HUNG_S) == 0, self.said.read_text()
-        return self.said.read_text()
 
 
 class Operator:

@@ -63,10 +63,6 @@ class Acts:
     def told(self) -> ActsStatus:
         return ActsStatus(ended=list(self._ended), waiting=len(self._waiting))
 
-    def left(self, directory: Directory) -> set[int]:
-        """Members that an operator took out: they are not taken in again by themselves."""
-        return set(directory.departed[1])
-
     def on_wish(self, wish: dict[str, Any]) -> dict[str, Any]:
         """Begin, or say why not. `do` names the act."""
         member = self._role.member

@@ -15,6 +15,7 @@ from appliance.formats.raft_legacy.configuration import Server
 from appliance.formats.raft_legacy.frame import (
     APPLICATION,
     CLIENT_REQUEST,
+    NO_SERVER,
     RESPONSE_SIZE,
     Entry,
     Request,
@@ -71,6 +72,9 @@ class FarmClient:
                     answer = await self._call(named, request)
                     if answer is not None and answer.accepted:
                         return self._note_yes(named, answer)
+                elif named > NO_SERVER and named not in self.table:
+                    self.counts["leader_unknown"] += 1
+                    await self._drop(target)  # a login tells of all members, as of its own time
                 if time.monotonic() > deadline:
                     raise FarmPostFailed(f"no member of farm {self.keys.farm} said yes in time")
             self.counts["rounds_without_success"] += 1

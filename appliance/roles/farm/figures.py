@@ -14,6 +14,7 @@ import psutil
 from appliance.base.errors import FormatError
 from appliance.base.limits import FARM_DOCUMENT_SIZE_MAX
 from appliance.cores.directory.directory import canonical
+from appliance.cores.directory.status import PUBLISH_OFF
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.ask import Told, status_of
 from appliance.formats.client.address import client_url
@@ -22,6 +23,7 @@ from appliance.formats.site import FARM
 from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.replica import REMOVED, STANDBY, ReplicaStatus
 from appliance.formats.status.status import Status
+from appliance.roles.farm.node_files import may_sign
 
 BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
 _LAG_LOOK_S, _LAG_LOOKS = 0.25, 240  # together the last minute
@@ -148,6 +150,11 @@ def client_address(node: NodeFolder) -> str:
     return client_url(own.host, own.client_port, tls=node.settings.client_tls)
 
 
+def publish_of(node: NodeFolder) -> str:
+    """Whether the operator, and the site's key, let this node be chosen to sign directories."""
+    return node.settings.farm_publish if may_sign(node) else PUBLISH_OFF
+
+
 @dataclass(slots=True, frozen=True)
 class Published:
     """The last directory that this node signed; empty: none."""
@@ -171,7 +178,7 @@ def status_document(
     meta: dict[str, Any] = {
         "destination": base64.b64encode(node.site.farm_key).decode(),
         "lastPublishedTime": published.time_ms,
-        "publishConfig": node.settings.farm_publish,
+        "publishConfig": publish_of(node),
         "publishing": publishing,
         "version": published.version,
     }

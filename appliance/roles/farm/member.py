@@ -56,7 +56,7 @@ from appliance.formats.raft_legacy.frame import (
 from appliance.formats.raft_legacy.refusal import refusal_of_code
 from appliance.roles.farm.link import Keys, PeerLink
 from appliance.roles.farm.listener import Slot, Visitor, now_ms
-from appliance.roles.farm.posting import act_of, refusal_of_post, with_append_times
+from appliance.roles.farm.posting import act_of, is_out, refusal_of_post, with_append_times
 from appliance.roles.farm.settings import TLS, FarmSettings
 from appliance.roles.farm.storage import STORE_FOLDER, FarmStorage
 
@@ -227,8 +227,9 @@ class FarmMember:
         users = self.settings.users
         code = refusal_of_post(self.directory, visitor.user, users, request, now)
         act = act_of(visitor.user, request)
-        if code:
-            self.counts[refusal_of_code(code).word] += 1
+        out = is_out(self.directory, visitor.user, request)
+        if code or out:
+            self.counts["added_departed" if out else refusal_of_code(code).word] += 1
             member = self.node.member
             kind = ANSWER_OF[request.type]
             response = Response(kind, member.id, member.leader, member.term, 0, False, code)
@@ -337,9 +338,14 @@ class FarmMember:
         others = [other for other in self.settings.users if other.name != user.name]
         pins = {**self.settings.pins, user.id: pin} if pin else self.settings.pins
         self.settings = dataclasses.replace(self.settings, users=(*others, user), pins=pins)
-        link = self.links.get(user.id)
-        if link is not None and link.route != self._route(user.id, link.endpoint):
-            self._drop_link(user.id)  # it dials by another key, or by none
+        self.renew_links()
+
+    def renew_links(self) -> None:
+        """Dial those anew of whom another key is expected by now, or one at all."""
+        for peer, link in list(self.links.items()):
+            if link.route != self._route(peer, link.endpoint):
+                self._drop_link(peer)
+        self.wake.set()
 
     async def welcome(self, invited: Invited) -> bytes:
         """What a guest is told; empty: it cannot be taken in."""

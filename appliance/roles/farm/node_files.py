@@ -1,4 +1,5 @@
-"""What a node keeps of the farm in its folder: made by format, read by the role and by commands."""
+"""What a node keeps of the farm in its folder: made by format, or told to who joins by a code; read
+by the role and by commands."""
 
 import json
 import secrets
@@ -35,23 +36,21 @@ from appliance.roles.farm.settings import (
     FarmSettings,
     make_user,
     read_password,
-    read_users,
+    read_rows,
+    users_of,
     write_users,
+)
+from appliance.roles.farm.site_users import (
+    administrator_of,
+    password_of,
+    read_site_users,
+    user_of,
 )
 
 
 def endpoint_of(node: Node) -> str:
     """What the other members are told of a node's member."""
     return f"tcp://{authority(node.host, node.farm_port)}"
-
-
-def user_of(node: Node) -> str:
-    return f"node{node.farm_id}"
-
-
-def administrator_of(node: Node) -> str:
-    """As whom the member of a node asks for what its operator wants of the farm."""
-    return f"operator{node.farm_id}"
 
 
 def make_farm_key(folder: Path) -> SigningKey:
@@ -64,30 +63,86 @@ def make_farm_key(folder: Path) -> SigningKey:
 
 def make_node_files(folder: Path, site: Site) -> None:
     """What is missing for the farm in the folders of a local site's nodes; users and delegation
-    are written anew, as nodes may have been added."""
+    are written anew, as nodes may have been added. Of a member that came by a code and lies
+    elsewhere nothing is written: it knows the others without."""
     key = make_farm_key(folder)
     members = [node for node in site.nodes if node.farm_port]
+    here = [node for node in members if (folder / node.name).is_dir()]
+    files = [folder / node.name / FARM_USERS_FILE for node in here]
+    before = next((read_rows(file) for file in files if file.exists()), [])
     rows = []
-    for node in members:
+    for node in here:
         place = folder / node.name
-        rows.append(_user_row(place / FARM_PASSWORD_FILE, user_of(node), MEMBER, node.farm_id))
+        path = place / FARM_PASSWORD_FILE
+        rows.append(_user_row(path, user_of(node), MEMBER, node.farm_id, before))
         path = place / FARM_OPERATOR_PASSWORD_FILE
-        rows.append(_user_row(path, administrator_of(node), ADMINISTRATOR, 0))
+        rows.append(_user_row(path, administrator_of(node), ADMINISTRATOR, 0, before))
+    made = {row["name"] for row in rows}
+    rows += [row for row in before if row["name"] not in made]  # of a folder that is lost
     keys = {node.farm_id: node.public_key for node in members}
     delegation = json.dumps(sign_delegation(key, FARM, keys), sort_keys=True) + "\n"
-    for node in members:
+    for node in here:
         write_users(folder / node.name / FARM_USERS_FILE, rows)
         write_durable(folder / node.name / FARM_DELEGATION_FILE, delegation)
 
 
-def _user_row(path: Path, name: str, role: str, server_id: int) -> dict[str, Any]:
-    """A user with the password in `path`, which is made if it is missing."""
+def _user_row(
+    path: Path, name: str, role: str, server_id: int, before: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A user with the password in `path`, which is made if it is missing: one that follows from the
+    users of `before`, if there are some, so that a member that lies elsewhere knows it too."""
     if not path.exists():
-        write_durable(path, secrets.token_urlsafe(32) + "\n", 0o600)
+        password = password_of(before, name) if before else secrets.token_urlsafe(32)
+        write_durable(path, password + "\n", 0o600)
     password = read_password(path)
     return make_user(
         name=name, role=role, server_id=server_id, realm=REALM_DEFAULT, password=password
     )
+
+
+def told_of_farm(node: NodeFolder, joining: Node, site_key: SigningKey | None) -> dict[str, Any]:
+    """What a machine is told that becomes a member; empty: it is to be none.
+
+    With the site's offline key it may sign directories, too. Without, it hands on those that others
+    sign: its delegation does not name it.
+    """
+    if not joining.farm_port:
+        return {}
+    delegation = read_delegation(node)
+    if site_key is not None:
+        keys = {n.farm_id: n.public_key for n in node.site.nodes if n.farm_port}
+        delegation = sign_delegation(site_key, FARM, keys)
+    return {"users": read_rows(node.path / FARM_USERS_FILE), "delegation": delegation}
+
+
+def take_farm(folder: Path, joining: Node, told: dict[str, Any]) -> None:
+    """Write down what `told_of_farm` tells; nothing where this node is to be no member.
+    ConfigurationError: it is no such thing."""
+    if not joining.farm_port or not told:
+        return
+    try:
+        rows, delegation = list(told["users"]), dict(told["delegation"])
+        users_of(rows)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigurationError("no users of a farm were told: join again") from error
+    write_users(folder / FARM_USERS_FILE, rows)
+    names = {FARM_PASSWORD_FILE: user_of(joining)}
+    names[FARM_OPERATOR_PASSWORD_FILE] = administrator_of(joining)
+    for file, name in names.items():
+        write_durable(folder / file, password_of(rows, name) + "\n", 0o600)
+    write_durable(folder / FARM_DELEGATION_FILE, json.dumps(delegation, sort_keys=True) + "\n")
+    write_durable(folder / FARM_JOIN_FILE, "")
+
+
+def may_sign(node: NodeFolder) -> bool:
+    """Whether the site lets this node sign directories, so that it may be chosen to. One that came
+    by a code is not, as long as its delegation does not name it."""
+    try:
+        keys = read_delegation(node)["keys"]
+    except ConfigurationError:
+        return False  # it is lost, and others sign until it is restored
+    own = node.node
+    return isinstance(keys, dict) and keys.get(str(own.farm_id)) == own.public_key.hex()
 
 
 def read_administrator(node: NodeFolder) -> Credentials | None:
@@ -130,7 +185,8 @@ def farm_settings(node: NodeFolder) -> FarmSettings:
         carrier=TLS,
         user=user_of(own),
         password=read_password(node.path / FARM_PASSWORD_FILE),
-        users=read_users(node.path / FARM_USERS_FILE),
+        known=tuple(Server(n.farm_id, endpoint_of(n)) for n in others) if joins else (),
+        users=read_site_users(node.path / FARM_USERS_FILE, node.site),
         certificate=node.path / TLS_CERTIFICATE_FILE,
         key=node.path / TLS_KEY_FILE,
         pins={n.farm_id: n.spki for n in others},

@@ -10,11 +10,13 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from appliance.base.errors import FarmFrameError
 from appliance.cores.directory.acts import GUEST, config_of, is_act
 from appliance.cores.directory.directory import Directory, canonical
 from appliance.cores.directory.document import parse_document, poster_of
 from appliance.cores.directory.log_time import APPENDED, append_time
 from appliance.cores.raft.users import ADMINISTRATOR, MEMBER, SHARED, User
+from appliance.formats.raft_legacy.configuration import decode_server
 from appliance.formats.raft_legacy.frame import (
     ADD_SERVER,
     APPLICATION,
@@ -62,6 +64,18 @@ def refusal_of_post(
         if code:
             return code
     return 0
+
+
+def is_out(directory: Directory, user: User, request: Request) -> bool:
+    """Whether a member asks for one to be added whom an administrator took out: such a one stays
+    out until an administrator admits it."""
+    if request.type != ADD_SERVER or user.role != MEMBER:
+        return False
+    try:
+        added = [decode_server(entry.value).id for entry in request.entries]
+    except (ValueError, FarmFrameError):
+        return False  # the core says so
+    return any(server_id in directory.departed[1] for server_id in added)
 
 
 def _not_own(

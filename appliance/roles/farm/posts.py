@@ -42,7 +42,8 @@ class Posts:
 
     def _client_of(self, credentials: Credentials | None) -> FarmClient:
         settings = self._settings
-        servers = [Server(settings.id, settings.endpoint), *settings.peers]
+        own = Server(settings.id, settings.endpoint)
+        servers = [own, *settings.peers, *settings.known]
         return FarmClient(servers, Keys(settings.farm, credentials, Challenges()), self._route)
 
     @property

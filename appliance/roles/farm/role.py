@@ -22,7 +22,6 @@ from appliance.base.errors import (
     FarmPostFailed,
     FarmPostRefused,
 )
-from appliance.cores.raft.member import LEADER
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.durable_file import write_durable
@@ -38,33 +37,19 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.host.site_watch import SiteWatch
 from appliance.drivers.network.status import StatusServer
-from appliance.formats.raft_legacy.configuration import (
-    Server,
-    encode_server,
-)
-from appliance.formats.raft_legacy.frame import (
-    ADD_SERVER,
-    CLUSTER_SERVER,
-    Entry,
-    Request,
-)
 from appliance.formats.site import FARM, SITE_FILE
 from appliance.formats.site_view import SiteView
 from appliance.formats.status.farm import FarmStatus, MemberStatus
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.audit import AuditTrail
-from appliance.roles.farm.figures import NodeStatus, Service, status_document
+from appliance.roles.farm.figures import NodeStatus, Service, publish_of, status_document
+from appliance.roles.farm.joiners import Joiners
 from appliance.roles.farm.member import FarmMember
-from appliance.roles.farm.node_files import (
-    administrator_of,
-    endpoint_of,
-    farm_settings,
-    read_administrator,
-)
+from appliance.roles.farm.node_files import farm_settings, read_administrator
 from appliance.roles.farm.posts import POST_S, Posts
 from appliance.roles.farm.publisher import Publisher
 from appliance.roles.farm.serve import host
-from appliance.roles.farm.settings import read_users
+from appliance.roles.farm.site_users import administrator_of, read_site_users
 from appliance.roles.farm.standing import standing_of
 
 SOCKET = "farm-0"
@@ -124,6 +109,7 @@ class FarmRole:
         self._told: object = None  # of services, by the last post
         self._due = Due()
         self.posts = Posts(settings, node.node.spki, lambda: read_administrator(node))
+        self.joiners = Joiners(self.posts)
         self.audit = AuditTrail(node, FARM, log)
         self.acts = Acts(self)
         self._figures = Figures()
@@ -216,7 +202,7 @@ class FarmRole:
                 self._services = await loop.run_in_executor(None, self.status.read_services)
                 if self.member is not None:
                     await self._post_if_due(self.member)
-                    await self._take_in(self.member)
+                    await self.joiners.poll(self.member, self.node.site.nodes)
                     await self.acts.perform()
             self._news.clear()
             with contextlib.suppress(TimeoutError):
@@ -232,8 +218,9 @@ class FarmRole:
         self._pins.update({node.farm_id: node.spki for node in others})  # the member's too
         if self.member is not None:
             with contextlib.suppress(ConfigurationError):
-                users = read_users(self.node.path / FARM_USERS_FILE)
+                users = read_site_users(self.node.path / FARM_USERS_FILE, view.site)
                 self.member.settings = dataclasses.replace(self.member.settings, users=users)
+            self.member.renew_links()
 
     async def _post_if_due(self, member: FarmMember) -> None:
         """Post at the period, and at once when what is told of services has changed, or a
@@ -269,23 +256,6 @@ class FarmRole:
         self._told = told
         self._due.posted(now)
 
-    async def _take_in(self, member: FarmMember) -> None:
-        """Who leads takes in the nodes of the site file that are no members yet."""
-        status = member.node.status()
-        if status.role != LEADER or status.change or len(member.inbox) > 0:
-            return
-        known = {server.id for server in status.servers} | self.acts.left(member.directory)
-        for node in self.node.site.nodes:
-            if node.farm_port and node.farm_id not in known:
-                server = Server(node.farm_id, endpoint_of(node))
-                request = Request(
-                    ADD_SERVER, entries=(Entry(0, CLUSTER_SERVER, encode_server(server)),)
-                )
-                client = self.posts.client
-                client.guess = self.settings.id
-                await client.ask_once(request)  # if it is not taken, at the next look
-                return
-
     # --- what whoever asks is told
 
     def told(self) -> FarmStatus:
@@ -301,7 +271,7 @@ class FarmRole:
             id=self.settings.id,
             farm=FARM,
             out=self.out,
-            publish=self.node.settings.farm_publish,
+            publish=publish_of(self.node),
             require_server_proof=self.settings.require_server_proof,
             posts=self.posts.taken,
             posts_failed=self.posts.failed,

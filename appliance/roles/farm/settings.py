@@ -151,7 +151,12 @@ def read_password(path: Path) -> str:
 
 def read_users(path: Path) -> tuple[User, ...]:
     """A JSON list of name, class, id and H(A1) by algorithm."""
-    return tuple(_user(row) for row in read_rows(path))
+    return users_of(read_rows(path))
+
+
+def users_of(rows: list[dict[str, Any]]) -> tuple[User, ...]:
+    """The same, as it is known."""
+    return tuple(map(_user, rows))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -226,6 +226,33 @@ def take_out(asker: Asker, node: Node) -> None:
         time.sleep(5 * POLL_S)
 
 
+def take_out_for_good(asker: Asker, node: Node) -> None:
+    """As `take_out`, of a node that belongs to no shard any more: a member that was never taken in
+    is not, either. StorageError: it may be a member yet, or become one."""
+    take_out(asker, node)
+    if _is_departed(asker, node):
+        return
+    why = "nobody has applied it yet"
+    try:
+        asker.do(asker.any(), {"do": "remove", "id": node.farm_id})
+    except StorageError as error:
+        why = str(error)  # there was no member to take out, and it is known that it stays out
+    if not _is_departed(asker, node):
+        raise StorageError(f"the farm may yet take {node.name} in: {why}")
+
+
+def lift_departure(asker: Asker, node: Node) -> None:
+    """Let a node's member in again, if it was taken out."""
+    if _is_departed(asker, node):
+        asker.do(asker.any(), {"do": "admit", "id": node.farm_id})
+
+
+def _is_departed(asker: Asker, node: Node) -> bool:
+    """Whether somebody here knows that an operator took a node's member out."""
+    views = [said.view for said in asker.statuses().values() if said.view is not UNSET]
+    return any(node.farm_id in view.departed for view in views)
+
+
 def let_in(asker: Asker, node: Node) -> None:
     """Until the Configuration with this node's member is committed. StorageError: it is not."""
     found = asker.statuses()

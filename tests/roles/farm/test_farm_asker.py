@@ -210,6 +210,29 @@ def test_a_removal_that_is_not_committed_is_told_so(found: dict[int, FarmStatus]
         farm.take_out(Farm(found, refuses=True), site().nodes[2])
 
 
+def departs(*members: int, listed: tuple[int, ...] = (1, 2)) -> dict[int, FarmStatus]:
+    return {0: replace(knows(*listed), view=view(departed=list(members)))}
+
+
+def test_a_node_that_is_removed_stays_out_though_it_never_was_a_member() -> None:
+    node, apart = site().nodes[2], departs(3)
+    asker = Farm(BEFORE, apart)
+    farm.take_out_for_good(asker, node)
+    assert asker.done == [(0, "remove")], "it was one, and is out"
+    asker = Farm(departs(), departs(), departs(), apart, refuses=True)
+    farm.take_out_for_good(asker, node)
+    assert asker.done == [(0, "remove")], "there was none to take out"
+    with pytest.raises(StorageError, match="may yet take node-2 in: no member that leads"):
+        farm.take_out_for_good(Farm(departs(), refuses=True), node)
+
+
+def test_a_machine_that_was_taken_out_and_comes_again_is_let_in() -> None:
+    for found, done in ((departs(), []), (departs(2), []), (departs(3), [(0, "admit")])):
+        asker = Farm(found)
+        farm.lift_departure(asker, site().nodes[2])
+        assert asker.done == done
+
+
 def test_a_member_is_let_in_again_and_its_own_log_put_aside() -> None:
     out = {0: knows(1, 2), 1: knows(1, 2), 2: GONE}
     listed = {0: knows(1, 2, 3, committed=False), 1: knows(1, 2)}

@@ -30,6 +30,7 @@ from appliance.formats.raft_legacy.frame import (
 from appliance.formats.raft_legacy.refusal import ACT_NOT_ALLOWED, POSTER_NOT_ID
 from appliance.roles.farm import acts
 from appliance.roles.farm.acts import IGNORED, NOT_APPLIED
+from appliance.roles.farm.joiners import addition
 from appliance.roles.farm.posting import refusal_of_post
 from appliance.roles.farm.posts import Posts
 from tests.patience import HUNG_S
@@ -278,6 +279,31 @@ def test_a_node_whose_clock_was_wrong_posts_by_the_right_one(
             patch.setattr(time, "time", lambda: (began_ms + 300 * AHEAD_MS) / 1000)
             wrong_ms = asked.next_date_ms(directory)
         assert asked.next_date_ms(directory) <= now_ms() < wrong_ms, "nor does what it said itself"
+
+    go(tmp_path, free_port, story)
+
+
+def test_whom_an_administrator_took_out_no_member_takes_in(tmp_path: Path, free_port: int) -> None:
+    async def story(farm: Inside) -> None:
+        await post(farm, "admin", act({"departed": [2]}, 9))
+        for who, server_id, begins in (
+            ("node2", 2, False),
+            ("node1", 2, False),
+            ("admin", 2, True),
+        ):
+            async with farm.visit(who) as stream:
+                answer = await ask(stream, addition(server_id, "tcp://127.0.0.1:9"))
+            assert answer.accepted == begins, who
+        assert farm.count("added_departed") == 2
+
+    go(tmp_path, free_port, story)
+
+
+def test_members_ask_for_others_to_be_added(tmp_path: Path, free_port: int) -> None:
+    async def story(farm: Inside) -> None:
+        async with farm.visit("node2") as stream:
+            assert (await ask(stream, addition(2, "tcp://127.0.0.1:9"))).accepted
+        assert not farm.count("added_departed")
 
     go(tmp_path, free_port, story)
 
