@@ -145,6 +145,13 @@ def farm(*words: object) -> None:
     assert said.returncode == 0, said.stdout + said.stderr
 
 
+def told_of(content: dict[str, Any]) -> dict[str, Any]:
+    """Who has left, and who votes in each shard that nobody follows."""
+    groups = content.get("groups", [])
+    voters = [group["voters"] for group in groups if not group["standbys"]]
+    return {"left": content.get("left"), "groups": voters}
+
+
 def published(site: Growing, node: int) -> int:
     """Who publishes, as a node's member has it."""
     said = site.told(node)
@@ -182,6 +189,9 @@ def test_a_machine_that_joins_by_a_code_is_a_member_of_the_farm_that_outlives_it
         assert "node-2 is a member of the farm no more" in said
         made.until_members({1, 2}, 0, 1)
         wait_until(lambda: made.is_out(2), HUNG_S, lambda: str(made.told(2)))
+        address = f"wss://127.0.0.1:{site.site.nodes[2].client_port}/v1"
+        wanted = {"left": [{"node": 3, "addresses": [address]}], "groups": [[1, 2]]}
+        wait_until(lambda: told_of(made.directory(0)) == wanted, HUNG_S, "all hear who has left")
 
 
 def test_a_machine_takes_the_place_of_a_lost_one_in_the_farm_as_well(

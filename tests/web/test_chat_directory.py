@@ -24,7 +24,7 @@ SITE, NODE, STRANGER = (SigningKey(bytes([number]) * 32) for number in (1, 2, 3)
 PLACES = {"wss://[::1]:1/v1": 10, "wss://[::1]:2/v1": 30, "wss://[::1]:3/v1": 90}
 
 
-def directory(version: int, *, signer: SigningKey = NODE) -> str:
+def directory(version: int, *, signer: SigningKey = NODE, **more: object) -> str:
     """One that the site vouches for, or whoever signs it."""
     content = {
         "cluster": FARM,
@@ -32,7 +32,7 @@ def directory(version: int, *, signer: SigningKey = NODE) -> str:
         "publisher": 1,
         "words": 'grüße "\\\n\x1f \u2028',
         "endpoints": [{"address": url, "weight": weight} for url, weight in PLACES.items()],
-    }
+    } | more
     vouching = SITE if signer is NODE else signer
     delegation = sign_delegation(vouching, FARM, {1: signer.public})
     return sign_directory(signer, content, delegation).decode()
@@ -89,3 +89,18 @@ def test_the_page_chooses_its_next_node_by_weight(kept: Kept) -> None:
     for url, weight in PLACES.items():
         share = sum(order[1] == url for order in orders) / len(orders)
         assert abs(share - weight / 130) < 0.06, (url, share)
+
+
+def test_the_page_passes_over_who_has_left_until_the_directory_has_expired(window: Windows) -> None:
+    page, key = window("anna").page, SITE.public.hex()
+    here, gone, unlisted = (f"wss://[::1]:{port}/v1" for port in (9, 7, 8))
+    left = [{"node": 5, "addresses": [gone, next(iter(PLACES))]}]
+
+    def orders(expires: int) -> list[list[str]]:
+        signed = directory(9, left=left, expires=expires)
+        found = page.evaluate(ORDERS, [key, signed, [here, gone, unlisted]])
+        assert all(sorted(order[1:4]) == sorted(PLACES) for order in found)
+        return [order[4:] for order in found]
+
+    assert all(order == [unlisted] for order in orders(1 << 45))
+    assert all(order == [unlisted, gone] for order in orders(1))

@@ -20,6 +20,7 @@ from appliance.cores.directory.log_time import LogTime, append_time_of
 from appliance.cores.directory.status import (
     PUBLISH_OFF,
     PUBLISH_ON,
+    Group,
     Status,
     status_of,
 )
@@ -220,9 +221,30 @@ class Directory:
 
     # --- what is published ------------------------------------------------------------------------
 
+    def groups(self) -> dict[int, Group]:
+        """Who belongs to each shard, as the newest report of any node has it: also of one that is
+        away, as a group changes by its log alone."""
+        found: dict[int, Group] = {}
+        for _, held in sorted(self.documents.items()):
+            for group in held.status.groups:
+                known = found.get(group.shard)
+                if known is None or group.op > known.op:
+                    found[group.shard] = group
+        return dict(sorted(found.items()))
+
+    def left(self) -> list[dict[str, Any]]:
+        """The nodes that an operator took out, with the addresses at which they served."""
+        rows = []
+        for node in self.departed[1]:
+            held = self.documents.get(node)
+            served = set() if held is None else {e.address for e in held.status.endpoints}
+            served |= set() if held is None else {held.status.address}
+            rows.append({"node": node, "addresses": sorted(served - {""})})
+        return rows
+
     def content(self) -> dict[str, Any]:
         """The directory as of this index; whoever computes it gets the same."""
-        excluded = self.exclusions[1]
+        excluded, departed = self.exclusions[1], self.departed[1]
         endpoints = [
             {
                 "identity": endpoint.identity,
@@ -232,7 +254,7 @@ class Directory:
                 "weight": endpoint.weight,
             }
             for poster, held in sorted(self.documents.items())
-            if self.is_recent(held) and str(poster) not in excluded
+            if self.is_recent(held) and str(poster) not in excluded and poster not in departed
             for endpoint in held.status.endpoints
             if not endpoint.blacklisted and endpoint.identity not in excluded
         ]
@@ -246,6 +268,8 @@ class Directory:
             "excluded": list(excluded),
             "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
             "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
+            "groups": [group.row() for group in self.groups().values()],
+            "left": self.left(),
         }
 
     def view(self) -> FarmView:

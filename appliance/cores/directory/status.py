@@ -6,7 +6,7 @@ What is missing or of the wrong type counts as nothing: a document is never refu
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.base.limits import FARM_ENDPOINTS_MAX
+from appliance.base.limits import FARM_ENDPOINTS_MAX, FARM_ID_MAX, FARM_SHARDS_MAX, MEMBERS_MAX
 
 PUBLISH_OFF, PUBLISH_ON, PUBLISH_AUTO = "off", "on", "auto"
 _HOUR_MS = 3_600_000
@@ -29,6 +29,25 @@ class Endpoint:
 
 
 @dataclass(slots=True, frozen=True)
+class Group:
+    """Who belongs to a shard since op `op` of its log, by the numbers of nodes, as one of its
+    replicas has it."""
+
+    shard: int
+    op: int
+    voters: tuple[int, ...]
+    standbys: tuple[int, ...]
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "shard": self.shard,
+            "op": self.op,
+            "voters": list(self.voters),
+            "standbys": list(self.standbys),
+        }
+
+
+@dataclass(slots=True, frozen=True)
 class Status:
     id: int
     date: int
@@ -37,6 +56,8 @@ class Status:
     free_eighths: int
     lag_steps: int
     endpoints: tuple[Endpoint, ...]
+    groups: tuple[Group, ...] = ()  # of the shards of which this node has replicas
+    address: str = ""  # where clients of this node connect, whatever it serves
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -58,6 +79,8 @@ def status_of(poster: int, date: int, document: dict[str, Any]) -> Status:
     publish = meta.get("publishConfig")
     rows = document.get("destinations")
     endpoints = [_endpoint(_object(row)) for row in (rows if isinstance(rows, list) else [])]
+    rows = document.get("groups")
+    groups = [_group(_object(row)) for row in (rows if isinstance(rows, list) else [])]
     return Status(
         id=poster,
         date=date,
@@ -66,6 +89,8 @@ def status_of(poster: int, date: int, document: dict[str, Any]) -> Status:
         free_eighths=_free(router, "bandwidth", 8),
         lag_steps=_number(router.get("jobLag")) // _LAG_STEP_MS,
         endpoints=tuple(e for e in endpoints[:FARM_ENDPOINTS_MAX] if e.identity),
+        groups=tuple(group for group in groups[:FARM_SHARDS_MAX] if group is not None),
+        address=_text(document.get("address")),
     )
 
 
@@ -87,3 +112,21 @@ def _endpoint(row: dict[str, Any]) -> Endpoint:
         blacklisted=bool(row.get("blacklist")),
         ships=row.get("ships") is not False,
     )
+
+
+def _group(row: dict[str, Any]) -> Group | None:
+    shard, op = row.get("shard"), row.get("op")
+    if type(shard) is not int or not 0 <= shard < FARM_SHARDS_MAX or type(op) is not int:
+        return None
+    voters, standbys = _nodes(row.get("voters")), _nodes(row.get("standbys"))
+    if not voters or standbys is None or set(voters) & set(standbys):
+        return None
+    return Group(shard, op, voters, standbys) if 0 <= op < 1 << 62 else None
+
+
+def _nodes(value: Any) -> tuple[int, ...] | None:
+    """Different numbers of nodes; None: they are none."""
+    if not isinstance(value, list) or not len(value) == len({*map(str, value)}) <= MEMBERS_MAX:
+        return None
+    valid = all(type(node) is int and 0 < node <= FARM_ID_MAX for node in value)
+    return tuple(value) if valid else None

@@ -14,12 +14,13 @@ import psutil
 from appliance.base.errors import FormatError
 from appliance.base.limits import FARM_DOCUMENT_SIZE_MAX
 from appliance.cores.directory.directory import canonical
-from appliance.cores.directory.status import PUBLISH_OFF
+from appliance.cores.directory.status import PUBLISH_OFF, Group
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.ask import Told, status_of
 from appliance.formats.client.address import client_url
 from appliance.formats.settings import SHIP_OFF
-from appliance.formats.site import FARM
+from appliance.formats.site import FARM, Shard
+from appliance.formats.site_view import configuration_in
 from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.replica import REMOVED, STANDBY, ReplicaStatus
 from appliance.formats.status.status import Status
@@ -72,12 +73,13 @@ class Traffic:
 @dataclass(slots=True, frozen=True)
 class Service:
     """A shard that this node serves, as its replica says. `blacklist`: why nobody shall come;
-    `ships`: whether the shipper of this node could begin to ship it."""
+    `ships`: whether the shipper of this node could begin to ship it; `group`: who belongs to it."""
 
     shard: int
     uptime_ms: int
     blacklist: str
     ships: bool = False
+    group: Group | None = None
 
 
 @dataclass(slots=True)
@@ -104,7 +106,8 @@ class NodeStatus:
             if replica.role != REMOVED:
                 why = "" if replica.serves else replica.status
                 ships = self._may_ship() and replica.role != STANDBY
-                found.append(Service(shard.number, _uptime_ms(replica), why, ships))
+                group = group_of(shard, replica)
+                found.append(Service(shard.number, _uptime_ms(replica), why, ships, group))
         connections = 0
         for number in range(self.node.settings.edge_processes):
             edge = self._status_of(EdgeStatus, number)
@@ -130,6 +133,18 @@ class NodeStatus:
 
     def uptime_ms(self) -> int:
         return int((time.monotonic() - self.started) * 1000)
+
+
+def group_of(shard: Shard, replica: ReplicaStatus) -> Group | None:
+    """As the replica tells it; None: it tells of none, or of a member that is not described."""
+    told = configuration_in(replica)
+    if told is None:
+        return None
+    nodes = [shard.node_of(member) for member in told.members]
+    known = tuple(node + 1 for node in nodes if node is not None)
+    if len(known) < len(nodes):
+        return None
+    return Group(shard.number, told.op, known[: told.replica_count], known[told.replica_count :])
 
 
 def _uptime_ms(status: Status) -> int:
@@ -188,6 +203,7 @@ def status_document(
         "cluster": FARM,
         "date": date_ms,
         "id": node.node.farm_id,
+        "address": client_address(node),
         "config": {},
         "meta": meta,
         "router": {
@@ -213,6 +229,7 @@ def status_document(
             }
             for service in services
         ],
+        "groups": [service.group.row() for service in services if service.group is not None],
     }
     value = canonical(document)
     if len(value) > FARM_DOCUMENT_SIZE_MAX:  # the directory goes first: it can be asked for again

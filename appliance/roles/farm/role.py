@@ -226,7 +226,7 @@ class FarmRole:
         """Post at the period, and at once when what is told of services has changed, or a
         directory is to be signed."""
         directory = member.directory
-        told = [(s.shard, s.blacklist, s.ships) for s in self._services]
+        told = [(s.shard, s.blacklist, s.ships, s.group) for s in self._services]
         sign = self.publisher.is_due(directory) or self.acts.publish_now
         now = time.monotonic()
         due = self._due.is_now(now, directory.period[1])

@@ -82,7 +82,8 @@ export class Directory {
   }
 
   // Addresses in the order in which to try them: `current` first, then by chance and weight, then
-  // those of `known` that the directory does not list.
+  // those of `known` that the directory does not list. Who has left is passed over; once the
+  // directory has expired it comes last, as it may be back.
   order(current, known) {
     if (this.content === null) return known;
     const rates = new Map();
@@ -91,7 +92,10 @@ export class Directory {
     // Each waits for a time drawn at a rate of its weight: the order in which they come.
     const drawn = [...rates].map(([url, rate]) => [-Math.log(1 - Math.random()) / rate, url]);
     const listed = drawn.sort(([a], [b]) => a - b).map(([, url]) => url);
-    const others = known.filter((url) => !rates.has(url));
+    const left = new Set((this.content.left ?? []).flatMap((row) => row.addresses));
+    const unlisted = known.filter((url) => !rates.has(url));
+    const others = unlisted.filter((url) => !left.has(url));
+    if (Date.now() > this.content.expires) others.push(...unlisted.filter((url) => left.has(url)));
     return [current, ...[...listed, ...others].filter((url) => url !== current)];
   }
 }

@@ -186,6 +186,71 @@ def test_the_content_names_what_is_served_and_until_when() -> None:
     assert content["shippers"] == {"0": 1, "1": 2}
 
 
+def group(op: int, *voters: int, shard: int = 0, standbys: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {"shard": shard, "op": op, "voters": [*voters], "standbys": [*standbys]}
+
+
+def test_the_content_tells_the_group_of_each_shard_as_the_newest_report_has_it() -> None:
+    newest = group(9, 1, 2, 4, standbys=(3,))
+    directory = farm(
+        status(1, NOW, groups=[newest, group(5, 1, 2, shard=1)]),
+        status(2, NOW, groups=[group(7, 1, 2, 3), group(5, 1, 2, shard=1)]),
+        status(3, NOW),  # of an earlier version, which tells none
+    )
+    wanted = [newest, group(5, 1, 2, shard=1)]
+    assert directory.content()["groups"] == wanted
+    for period in range(1, RECENT_PERIODS + 2):  # who told it is away, and the group is as it was
+        post(directory, status(2, NOW + period * PERIOD_MS, groups=[group(7, 1, 2, 3)]))
+    assert listed_nodes(directory) == [2] and directory.content()["groups"] == wanted
+    again = Directory("farm")
+    assert again.restore(directory.index, directory.term, directory.snapshot())
+    assert canonical(again.content()) == canonical(directory.content())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"op": -1}, {"op": True}, {"op": 1 << 62}, {"op": None}, {"shard": -1}, {"shard": "0"}),
+        *({"shard": 1024}, {"voters": []}, {"voters": [1, 1]}, {"voters": [0]}, {"voters": 1}),
+        *({"voters": [*range(1, 10)]}, {"voters": [1 << 31]}, {"standbys": [1]}, {"standbys": {}}),
+    ],
+)
+def test_what_is_no_group_counts_as_nothing(wrong: dict[str, Any]) -> None:
+    directory = farm(status(1, NOW, groups=[group(9, 1, 2) | wrong, 7, group(3, 2, shard=5)]))
+    assert directory.content()["groups"] == [group(3, 2, shard=5)]
+    assert farm(status(1, NOW, groups="x")).content()["groups"] == []
+
+
+def listed_nodes(directory: Directory) -> list[int]:
+    return [row["node"] for row in directory.content()["endpoints"]]
+
+
+def test_who_was_taken_out_is_listed_no_more_and_told_with_its_addresses() -> None:
+    directory = farm(status(1, NOW), status(2, NOW, address="10.0.0.2:443"), status(3, NOW))
+    assert directory.content()["left"] == []
+
+    def departed(*nodes: int) -> None:
+        config, date = {"departed": [*nodes]}, directory.acted_ms() + 1
+        post(directory, canonical({"cluster": "farm", "date": date, "id": 1, "config": config}))
+
+    departed(2, 9)
+    both = ["10.0.0.2:0", "10.0.0.2:443"]
+    assert directory.content()["left"] == [
+        {"node": 2, "addresses": both},
+        {"node": 9, "addresses": []},
+    ]
+    assert listed_nodes(directory) == [1, 3]
+    post(directory, status(2, NOW + 1, shards=(), address="10.0.0.2:443"))  # its last word
+    assert directory.content()["left"][0] == {"node": 2, "addresses": both[1:]}
+    again = Directory("farm")
+    assert again.restore(directory.index, directory.term, directory.snapshot())
+    assert canonical(again.content()) == canonical(directory.content())
+    departed(3)
+    assert directory.content()["left"] == [{"node": 3, "addresses": ["10.0.0.3:0"]}]
+    departed()
+    assert directory.content()["left"] == []
+
+
 def test_a_shipper_is_chosen_among_those_who_serve_the_shard_and_stays() -> None:
     directory = farm(status(1, NOW, shards=(0,)), status(2, NOW, shards=(0, 1), hours=9))
     assert directory.content()["shippers"] == {"0": 1, "1": 2}

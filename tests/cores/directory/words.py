@@ -41,6 +41,7 @@ def status(node: int, date: int, **changes: Any) -> bytes:
             for shard in changes.get("shards", (0,))
         ],
     }
+    document |= {name: changes[name] for name in ("groups", "address") if name in changes}
     return json.dumps(document).encode()
 
 

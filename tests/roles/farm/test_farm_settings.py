@@ -19,13 +19,21 @@ from appliance.drivers.host.identity import make_certificate
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.network.stream_end import end
 from appliance.formats.raft_legacy.configuration import Server
+from appliance.formats.status.replica import ReplicaStatus
+from appliance.formats.status.status import parse
 from appliance.roles.farm.exchange import exported, settings_of, unpack, write_export
-from appliance.roles.farm.figures import NodeStatus, Published, status_document
+from appliance.roles.farm.figures import (
+    NodeStatus,
+    Published,
+    Service,
+    group_of,
+    status_document,
+)
 from appliance.roles.farm.member import FarmMember
 from appliance.roles.farm.node_files import farm_settings, make_node_files, read_administrator
 from appliance.roles.farm.settings import PLAIN, FarmSettings, make_user
 from tests import forked
-from tests.cores.console.worlds import site
+from tests.cores.console.worlds import replica, site
 from tests.ports import FreePorts
 from tests.roles.farm.inside import PASSWORD, REALM, USERS, Inside, inside, until
 
@@ -178,6 +186,32 @@ def test_a_status_says_whether_the_operator_wants_its_node_to_publish(
     value = status_document(status, [], date_ms=1, published=Published(), publishing=False)
     document = parse_document(value)
     assert document is not None and document["meta"]["publishConfig"] == publish
+
+
+def test_a_status_tells_the_groups_as_replicas_report_them_by_the_numbers_of_nodes(
+    tmp_path: Path,
+) -> None:
+    node = node_of(tmp_path, farm_publish="auto", connections_max=1)
+    shard = node.site.shards[0]
+    ids = [member.hex() for member in shard.replica_ids]
+
+    def told(members: list[str], **changes: Any) -> Any:
+        answer = replica(members=members, replica_count=2, members_op=17, epoch=1, **changes)
+        group = group_of(shard, parse(ReplicaStatus, answer))
+        services = [Service(0, 5, "", group=group), Service(1, 0, "the replica does not answer")]
+        value = status_document(
+            NodeStatus(node), services, date_ms=1, published=Published(), publishing=False
+        )
+        document = parse_document(value)
+        assert document is not None
+        assert document["address"] == "wss://127.0.0.1:7440/v1"
+        return document["groups"]
+
+    both = {"shard": 0, "op": 17, "voters": [3, 1]}
+    assert told([ids[2], ids[0], ids[1]]) == [both | {"standbys": [2]}]
+    assert told([ids[2], ids[0]]) == [both | {"standbys": []}]
+    assert told([ids[2], ids[0], "ff" * 16]) == [], "of a member that is not described yet"
+    assert told([]) == [], "an earlier version tells of no group"
 
 
 def test_an_exported_farm_insists_on_proofs_where_it_is_imported(tmp_path: Path) -> None:
