@@ -227,20 +227,17 @@ class Directory:
         found: dict[int, Group] = {}
         for _, held in sorted(self.documents.items()):
             for group in held.status.groups:
-                known = found.get(group.shard)
-                if known is None or group.op > known.op:
+                if group.shard not in found or group.op > found[group.shard].op:
                     found[group.shard] = group
         return dict(sorted(found.items()))
 
     def left(self) -> list[dict[str, Any]]:
         """The nodes that an operator took out, with the addresses at which they served."""
-        rows = []
-        for node in self.departed[1]:
-            held = self.documents.get(node)
-            served = set() if held is None else {e.address for e in held.status.endpoints}
-            served |= set() if held is None else {held.status.address}
-            rows.append({"node": node, "addresses": sorted(served - {""})})
-        return rows
+        told = ((node, self.documents.get(node)) for node in self.departed[1])
+        return [
+            {"node": node, "addresses": [] if held is None else held.status.addresses}
+            for node, held in told
+        ]
 
     def content(self) -> dict[str, Any]:
         """The directory as of this index; whoever computes it gets the same."""

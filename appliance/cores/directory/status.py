@@ -59,6 +59,11 @@ class Status:
     groups: tuple[Group, ...] = ()  # of the shards of which this node has replicas
     address: str = ""  # where clients of this node connect, whatever it serves
 
+    @property
+    def addresses(self) -> list[str]:
+        """All that it names."""
+        return sorted({self.address, *(e.address for e in self.endpoints)} - {""})
+
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -194,17 +194,18 @@ def test_the_content_tells_the_group_of_each_shard_as_the_newest_report_has_it()
     newest = group(9, 1, 2, 4, standbys=(3,))
     directory = farm(
         status(1, NOW, groups=[newest, group(5, 1, 2, shard=1)]),
-        status(2, NOW, groups=[group(7, 1, 2, 3), group(5, 1, 2, shard=1)]),
+        status(2, NOW, groups=[group(7, 1, 2, 3), group(6, 2, 1, shard=1)]),
         status(3, NOW),  # of an earlier version, which tells none
     )
-    wanted = [newest, group(5, 1, 2, shard=1)]
+    wanted = [newest, group(6, 2, 1, shard=1)]
     assert directory.content()["groups"] == wanted
     for period in range(1, RECENT_PERIODS + 2):  # who told it is away, and the group is as it was
-        post(directory, status(2, NOW + period * PERIOD_MS, groups=[group(7, 1, 2, 3)]))
+        again = [group(7, 1, 2, 3), group(6, 2, 1, shard=1)]
+        post(directory, status(2, NOW + period * PERIOD_MS, groups=again))
     assert listed_nodes(directory) == [2] and directory.content()["groups"] == wanted
-    again = Directory("farm")
-    assert again.restore(directory.index, directory.term, directory.snapshot())
-    assert canonical(again.content()) == canonical(directory.content())
+    other = Directory("farm")
+    assert other.restore(directory.index, directory.term, directory.snapshot())
+    assert canonical(other.content()) == canonical(directory.content())
 
 
 @pytest.mark.parametrize(
