@@ -324,4 +324,5 @@ def test_a_member_that_is_removed_stays_out_until_it_is_admitted_and_the_leader_
     said = farm(site, "admit", f"node-{leader - 1}")
     assert f"node-{leader - 1} is a member of the farm" in said
     assert not told(site, leader - 1).out and (site.place(leader - 1) / "farm.out").is_dir()
+    wait_until(lambda: told(site, leader - 1).posts > 0, HUNG_S, "it posts as the others do")
     until_all_serve(site, lambda c: listed(c) == {1, 2, 3})
