@@ -17,13 +17,7 @@ from appliance.cores.directory.acts import GUEST, guest_of, placement_of
 from appliance.cores.directory.choice import Choice, Score, score_of
 from appliance.cores.directory.document import DATE_MAX, date_of, parse_document, poster_of
 from appliance.cores.directory.log_time import LogTime, append_time_of
-from appliance.cores.directory.status import (
-    PUBLISH_OFF,
-    PUBLISH_ON,
-    Group,
-    Status,
-    status_of,
-)
+from appliance.cores.directory.status import PUBLISH_OFF, PUBLISH_ON, Group, Status, status_of
 from appliance.formats.raft_legacy.configuration import decode_configuration
 from appliance.formats.raft_legacy.frame import APPLICATION, CONFIGURATION, Entry
 from appliance.formats.status.farm import FarmView, PostedStatus
