@@ -145,7 +145,7 @@ def test_curves_of_the_past_are_drawn_told_in_words_and_of_an_hour_or_a_day(
         expect(past.get_by_role("heading", name=f"The past {span}")).to_be_visible()
         wait_for(lambda: titles.all_text_contents()[:4] == subjects, "all subjects")
         curve = past.get_by_role("img", name=f"node-1 edge 0, connections, the past {span}")
-        expect(curve).to_have_accessible_name(re.compile(r"now \d+, most \d+$"))
+        expect(curve).to_have_accessible_name(re.compile(r"now [\d.]+, most [\d.]+$"))
         expect(curve.locator(".mean")).to_have_attribute("d", re.compile(r"^M[\d.]+ [\d.]+[Lh]"))
         assert curve.bounding_box()["height"] == 44
         free = past.locator('[data-figure="free_bytes"] figcaption').first
