@@ -16,6 +16,7 @@ from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
 from appliance.node import founding
 from appliance.node.new_node import PORTS_DEFAULT, fresh_id, refuse_two
+from appliance.roles.farm.node_files import FARM_PASSWORD_SIZE, make_farm_key, told_of_founding
 
 
 @click.command("found")
@@ -65,12 +66,21 @@ def command(
     founding.check_devices(devices, geometry, segments_max, erase)
     own = founding.describe(folder, name, host, port)
     jwks, cluster = founding.make_token_key(folder), fresh_id()
+    farm_key, farm_password = make_farm_key(folder), secrets.token_urlsafe(FARM_PASSWORD_SIZE)
     keys = [secrets.token_bytes(SECRET_SIZE) for _ in range(nodes - 1)]
 
     async def form(rows: list[founding.Row]) -> list[founding.Row]:
-        site = founding.form_site(cluster, [own, *rows], shards=shards, segments_max=segments_max)
-        founding.take(folder, founding.answer(site, jwks, 0), own["public_key"], cluster)
-        return [founding.answer(site, jwks, index) for index in range(1, nodes)]
+        site = founding.form_site(
+            cluster,
+            [own, *rows],
+            shards=shards,
+            segments_max=segments_max,
+            farm_key=farm_key.public,
+        )
+        farm = told_of_founding(site, farm_key, farm_password)
+        answers = [founding.answer(site, jwks, index, farm) for index in range(nodes)]
+        founding.take(folder, answers[0], own["public_key"], cluster, farm_password)
+        return answers[1:]
 
     if nodes == 1:
         asyncio.run(form([]))

@@ -1,13 +1,15 @@
 """How the machines of a new site become one: each describes itself, the founder writes the site
 file, and every machine makes its own volumes.
 
-Nothing private leaves a machine: a description holds public keys and addresses.
+Nothing private of a machine leaves it: a description holds public keys and addresses. What all
+members of the site's farm share is told with the site file, to whoever answers by a code's key.
 """
 
 import base64
 import hashlib
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +115,21 @@ def node_of(index: int, row: Row) -> Node:
     )
 
 
-def form_site(cluster: bytes, rows: list[Row], *, shards: int, segments_max: int) -> Site:
-    """The site of these machines, the founder's row first."""
+def form_site(
+    cluster: bytes, rows: list[Row], *, shards: int, segments_max: int, farm_key: bytes = b""
+) -> Site:
+    """The site of these machines, the founder's row first. `farm_key`: the public half of the key
+    that says which nodes may sign the directory of its farm; empty: it has none."""
     members = list(range(len(rows)))
+    nodes = [node_of(index, row) for index, row in enumerate(rows)]
+    if farm_key:
+        nodes = [
+            replace(node, farm_port=farm_port_of(row))
+            for node, row in zip(nodes, rows, strict=True)
+        ]
     return Site(
         cluster=cluster,
-        nodes=[node_of(index, row) for index, row in enumerate(rows)],
+        nodes=nodes,
         shards=[
             Shard(
                 number=number,
@@ -132,6 +143,7 @@ def form_site(cluster: bytes, rows: list[Row], *, shards: int, segments_max: int
         ],
         token_issuer=TOKEN_NAME,
         token_audience=TOKEN_NAME,
+        farm_key=farm_key,
     )
 
 
@@ -141,14 +153,15 @@ def make_token_key(folder: Path) -> str:
     return identity.jwks_of((folder / TOKEN_KEY_FILE).read_text())
 
 
-def answer(site: Site, jwks: str, index: int) -> Row:
-    """What the machine at `index` is told."""
-    return {"index": index, "site": encode_site(site), "jwks": jwks}
+def answer(site: Site, jwks: str, index: int, farm: Row | None = None) -> Row:
+    """What the machine at `index` is told; `farm` is what members of one are."""
+    told = {"index": index, "site": encode_site(site), "jwks": jwks}
+    return told | ({"farm": farm} if farm else {})
 
 
-def take(folder: Path, told: Row, public_key: str, cluster: bytes) -> None:
+def take(folder: Path, told: Row, public_key: str, cluster: bytes, farm_password: str = "") -> None:
     """Write down what the founder, or the node that invited, told: the site file last, as it says
-    that all is there."""
+    that all is there. `farm_password`: the founder's own."""
     index, site_file = int(told["index"]), folder / SITE_FILE
     fresh = folder / f"{SITE_FILE}.told"
     write_durable(fresh, str(told["site"]))
@@ -166,7 +179,7 @@ def take(folder: Path, told: Row, public_key: str, cluster: bytes) -> None:
     write_durable(folder / JWKS_FILE, str(told["jwks"]))
     for shard, begin in dict(told.get("begins", {})).items():
         write_durable(folder / group_name(int(shard)), str(begin))
-    take_farm(folder, site.nodes[index], dict(told.get("farm", {})))
+    take_farm(folder, site.nodes[index], dict(told.get("farm", {})), farm_password)
     if told.get("federation"):
         write_durable(folder / FEDERATION_FILE, str(told["federation"]), 0o600)
     if "lost" in told:

@@ -12,18 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MIB
 from appliance.drivers.chat.access import local_access
 from appliance.drivers.host.node_folder import (
+    FARM_KEY_FILE,
+    FARM_PASSWORD_FILE,
+    FARM_USERS_FILE,
     FORMATTED_FILE,
     JOINING_FILE,
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
+    NodeFolder,
     read_node,
 )
 from appliance.drivers.host.process import child_environment
+from appliance.drivers.network.ask import status_of
 from appliance.drivers.network.joining import Gathering, JoinRefused, ask_to_join
 from appliance.drivers.network.stream_end import end
 from appliance.drivers.nvme.device import device_of
@@ -31,12 +37,15 @@ from appliance.drivers.nvme.volume import read_facts
 from appliance.formats.join_code import JoinCode, encode_join_code, parse_join_code
 from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site_view import SiteView
+from appliance.formats.status.farm import FarmStatus
 from appliance.node import founding, inviting
 from appliance.node.new_node import CLIENT_PORT, PORTS_DEFAULT
+from appliance.roles.farm.node_files import may_sign
+from tests import forked
 from tests.loop_device import loop_device
 from tests.patience import HUNG_S, within
 from tests.ports import FreePorts
-from tests.system.local_site import COMMAND, ports_in_a_row
+from tests.system.local_site import COMMAND, ports_in_a_row, wait_until
 
 CLUSTER = bytes(15) + b"\x01"
 SECRETS = [bytes([number]) * 16 for number in (1, 2)]
@@ -77,6 +86,39 @@ def test_three_machines_form_a_site_by_two_codes(tmp_path: Path, free_ports: Fre
         capture_output=True, text=True, check=False, env=child_environment(), timeout=HUNG_S,
     )  # fmt: skip
     assert done.returncode == 2 and "belongs to a site" in done.stderr
+    check_farm(nodes)
+
+
+def check_farm(nodes: list[NodeFolder]) -> None:
+    """The machines are members of one farm from the start: each knows all, any of them may sign the
+    directory, and no password of the founder's is in another folder."""
+    (key,) = (node.path / FARM_KEY_FILE for node in nodes if (node.path / FARM_KEY_FILE).exists())
+    assert key.parent == nodes[0].path and all(map(may_sign, nodes))
+    own = (nodes[0].path / FARM_PASSWORD_FILE).read_text().strip()
+    for node in nodes[1:]:
+        private = [path.read_text() for path in (node.path / FARM_USERS_FILE).parent.iterdir()]
+        assert not any(own in text for text in private)
+    with contextlib.ExitStack() as running:
+        for node in nodes:
+            process = forked.start(
+                ["start", "farm", "--node-folder", str(node.path)],
+                environment=child_environment(),
+                constants={"appliance.roles.farm.role.LOOK_S": 0.2},
+            )
+            running.callback(process.wait)
+            running.callback(process.terminate)
+        told: list[FarmStatus | None] = []
+
+        def agreed() -> bool:
+            told[:] = (status_of(FarmStatus, n.sockets, cluster=n.site.cluster) for n in nodes)
+            found = [status for status in told if status is not None]
+            views = [status.view for status in found if status.view is not UNSET]
+            (publisher, *others) = {view.publisher for view in views} or {0}
+            members = {tuple(member.id for member in status.members) for status in found}
+            signs = publisher in (1, 2, 3) and not others
+            return len(views) == 3 and members == {(1, 2, 3)} and signs
+
+        wait_until(agreed, HUNG_S, lambda: str(told))
 
 
 @pytest.mark.root

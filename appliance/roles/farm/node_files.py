@@ -1,5 +1,5 @@
-"""What a node keeps of the farm in its folder: made by format, or told to who joins by a code; read
-by the role and by commands."""
+"""What a node keeps of the farm in its folder: made by format, or told to who founds a site or
+joins one by a code; read by the role and by commands."""
 
 import json
 import secrets
@@ -47,6 +47,9 @@ from appliance.roles.farm.site_users import (
     user_of,
 )
 
+FARM_PASSWORD_SIZE = 32  # bytes of randomness
+FOUNDS = "founds"  # told to a machine: it is a member from the start, and asks nobody to be one
+
 
 def endpoint_of(node: Node) -> str:
     """What the other members are told of a node's member."""
@@ -92,7 +95,9 @@ def _user_row(
     """A user with the password in `path`, which is made if it is missing: one that follows from the
     users of `before`, if there are some, so that a member that lies elsewhere knows it too."""
     if not path.exists():
-        password = password_of(before, name) if before else secrets.token_urlsafe(32)
+        password = (
+            password_of(before, name) if before else secrets.token_urlsafe(FARM_PASSWORD_SIZE)
+        )
         write_durable(path, password + "\n", 0o600)
     password = read_password(path)
     return make_user(
@@ -115,9 +120,27 @@ def told_of_farm(node: NodeFolder, joining: Node, site_key: SigningKey | None) -
     return {"users": read_rows(node.path / FARM_USERS_FILE), "delegation": delegation}
 
 
-def take_farm(folder: Path, joining: Node, told: dict[str, Any]) -> None:
-    """Write down what `told_of_farm` tells; nothing where this node is to be no member.
-    ConfigurationError: it is no such thing."""
+def told_of_founding(site: Site, key: SigningKey, password: str) -> dict[str, Any]:
+    """What each machine is told with which a site begins, and its farm with it: they are members
+    from the start. `key` is the offline key of the farm; all of them may sign directories.
+    `password` is the first node's own and stays with it; those of all others follow from it.
+    """
+    own = site.nodes[0]
+    first = make_user(
+        name=user_of(own),
+        role=MEMBER,
+        server_id=own.farm_id,
+        realm=REALM_DEFAULT,
+        password=password,
+    )
+    keys = {node.farm_id: node.public_key for node in site.nodes if node.farm_port}
+    return {"users": [first], "delegation": sign_delegation(key, FARM, keys), FOUNDS: True}
+
+
+def take_farm(folder: Path, joining: Node, told: dict[str, Any], password: str = "") -> None:
+    """Write down what `told_of_farm` or `told_of_founding` tells; nothing where this node is to be
+    no member. `password`: of a member that has one already. ConfigurationError: it is no such
+    thing."""
     if not joining.farm_port or not told:
         return
     try:
@@ -129,9 +152,13 @@ def take_farm(folder: Path, joining: Node, told: dict[str, Any]) -> None:
     names = {FARM_PASSWORD_FILE: user_of(joining)}
     names[FARM_OPERATOR_PASSWORD_FILE] = administrator_of(joining)
     for file, name in names.items():
-        write_durable(folder / file, password_of(rows, name) + "\n", 0o600)
+        known = password if file == FARM_PASSWORD_FILE else ""
+        write_durable(folder / file, (known or password_of(rows, name)) + "\n", 0o600)
     write_durable(folder / FARM_DELEGATION_FILE, json.dumps(delegation, sort_keys=True) + "\n")
-    write_durable(folder / FARM_JOIN_FILE, "")
+    if told.get(FOUNDS) is True:
+        (folder / FARM_JOIN_FILE).unlink(missing_ok=True)
+    else:
+        write_durable(folder / FARM_JOIN_FILE, "")
 
 
 def may_sign(node: NodeFolder) -> bool:
