@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.tidy_asserts import check_asserts
-from tools.tidy_names import check_glossary, check_names, check_used
+from tools.tidy_names import check_glossary, check_identifiers, check_names, check_used
 from tools.tidy_owners import check_owners
 from tools.tidy_rules import (
     BANNED_CALLS,
@@ -558,6 +558,7 @@ def _violations_of(top: Path) -> list[Violation]:
     glossary = top / "docs/glossary.md"
     if glossary.exists():
         check_glossary(readable, glossary.read_text())
+        check_identifiers(readable)
     if (top / PROGRAM / "__main__.py").exists():  # in a part of the program much has no use yet
         check_used([source for source in sources if source not in unreadable])
         check_asserts(readable)

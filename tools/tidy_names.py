@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from tools.tidy_rules import BANNED_NAMES, STILL_ARGUMENTS, STILL_SAID
+from tools.tidy_rules import BANNED_NAMES, STILL_ARGUMENTS, STILL_IDENTIFIERS, STILL_SAID
 from tools.tidy_source import Source, name_of
 
 _PLAIN_DECORATORS = {"property", "cached_property", "staticmethod", "classmethod", "contextmanager"}
@@ -60,6 +60,38 @@ def check_glossary(sources: list[Source], glossary: str) -> None:
         sources[0].report(1, "glossary", f"{word!r} names no argument: out of STILL_ARGUMENTS")
 
 
+def check_identifiers(sources: list[Source]) -> None:
+    """No more identifiers with a word of STILL_IDENTIFIERS than it counts there."""
+    found: dict[str, list[tuple[Source, int, str]]] = {word: [] for word in STILL_IDENTIFIERS}
+    for source in sources:
+        if source.room is not None or source.path.startswith("tools/"):
+            for name, line in identifiers_of(source).items():
+                for word in words_in(name, STILL_IDENTIFIERS):
+                    found[word].append((source, line, name))
+    for word, allowed in STILL_IDENTIFIERS.items():
+        count = len(found[word])
+        if count > allowed:
+            source, line, name = found[word][-1]
+            message = (
+                f"{name}: {word!r} in {count} identifiers, at most {allowed}: see the glossary"
+            )
+            source.report(line, "identifier", message)
+        elif count < allowed:
+            message = f"{word!r} in {count} identifiers: lower its count in STILL_IDENTIFIERS"
+            sources[0].report(1, "identifier", message)
+
+
+def identifiers_of(source: Source) -> dict[str, int]:
+    """Whatever a module names or is named by, and the line that does so first."""
+    names = {Path(source.path).stem: 1}
+    for node in source.nodes:
+        for field in ("name", "id", "attr", "arg", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                names.setdefault(name, getattr(node, "lineno", 1))
+    return names
+
+
 def named_by(source: Source, words: Collection[str]) -> Iterator[tuple[str, int]]:
     """Which of `words` a module, its classes and functions are named by, and in which line.
 
@@ -85,7 +117,7 @@ def arguments_by(source: Source, words: Collection[str]) -> Iterator[tuple[str, 
 
 def words_in(name: str, words: Collection[str]) -> Iterator[str]:
     """Those of `words` that are parts of a name, in the singular or the plural."""
-    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)]
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
     for word in words:
         for part in parts:
             if part in (word, word + "s"):

@@ -146,7 +146,7 @@ class Cursor(NamedTuple):
     newest_start_us: int = -1  # of the newest manifest file that was looked at
 
 
-class Judged(NamedTuple):
+class Checked(NamedTuple):
     """A manifest file and what is to be done about it."""
 
     cursor: Cursor  # after it
@@ -157,7 +157,7 @@ class Judged(NamedTuple):
     quarantined: tuple[Quarantined, ...]
 
 
-def judge(archive: Archive, shard: int, cursor: Cursor, start_us: int, path: str) -> Judged:
+def check(archive: Archive, shard: int, cursor: Cursor, start_us: int, path: str) -> Checked:
     """Read one manifest, the next one by its name, and judge it against what is known so far."""
     after = cursor._replace(newest_start_us=start_us)
     try:
@@ -168,15 +168,15 @@ def judge(archive: Archive, shard: int, cursor: Cursor, start_us: int, path: str
         if isinstance(error, FormatError):
             reason = reason_of(error, raw, archive.trusted.cluster)
         bad = wrong(shard, path, reason, str(error), number=cursor.number + 1)
-        return Judged(after._replace(hash=b""), path, None, b"", (1, 0), (bad,))
+        return Checked(after._replace(hash=b""), path, None, b"", (1, 0), (bad,))
     found = signed.value
     problem = _misplaced(archive, shard, cursor, found, start_us, path)
     if problem is not None:
         bad = wrong(shard, path, *problem, number=found.number)
-        return Judged(after, path, None, signed.signer, (1, 0), (bad,))
+        return Checked(after, path, None, signed.signer, (1, 0), (bad,))
     lost, bad_rows = _link(shard, cursor, found, signed.hash, path)
     after = Cursor(found.number, signed.hash, found.period_end_us, found.last_log_seq, start_us)
-    return Judged(after, path, found, signed.signer, lost, bad_rows)
+    return Checked(after, path, found, signed.signer, lost, bad_rows)
 
 
 def _misplaced(

@@ -19,10 +19,10 @@ from appliance.base.printable import counted
 from appliance.formats.manifest import ShippedHead
 from appliance.reports.archive import (
     Archive,
+    Checked,
     Cursor,
-    Judged,
     Quarantined,
-    judge,
+    check,
     missing_newest,
     wrong,
 )
@@ -115,38 +115,38 @@ class Ingest:
 
     def _batches(
         self, shards: list[int], cursors: dict[int, Cursor]
-    ) -> Iterator[dict[int, list[Judged]]]:
+    ) -> Iterator[dict[int, list[Checked]]]:
         """Manifests that make a batch, by shard. A bad one counts only once a good one follows it:
         at the end of what there is it may yet be mended.
         """
-        batch: dict[int, list[Judged]] = {}
+        batch: dict[int, list[Checked]] = {}
         records = manifests = 0
         for shard in shards:
             cursor, held = cursors[shard], []
-            for judged in self._manifests(shard, cursor):
-                held.append(judged)
-                if judged.manifest is None:
+            for checked in self._manifests(shard, cursor):
+                held.append(checked)
+                if checked.manifest is None:
                     continue
                 batch.setdefault(shard, []).extend(held)
-                records += judged.manifest.record_count
+                records += checked.manifest.record_count
                 manifests += len(held)
                 held = []
                 if records >= self._batch_records or manifests >= BATCH_MANIFESTS:
                     yield batch
                     batch, records, manifests = {}, 0, 0
-            self.done.waiting += [row for judged in held for row in judged.quarantined]
+            self.done.waiting += [row for checked in held for row in checked.quarantined]
         if batch:
             yield batch
 
-    def _manifests(self, shard: int, cursor: Cursor) -> Iterator[Judged]:
+    def _manifests(self, shard: int, cursor: Cursor) -> Iterator[Checked]:
         date = _date_after(cursor)
         found = self._archive.manifests_after(shard, date, cursor.newest_start_us + 1)
         for start_us, path in found:
-            judged = judge(self._archive, shard, cursor, start_us, path)
-            cursor = judged.cursor
-            yield judged
+            checked = check(self._archive, shard, cursor, start_us, path)
+            cursor = checked.cursor
+            yield checked
 
-    def _batch(self, state: State, batch: dict[int, list[Judged]]) -> None:
+    def _batch(self, state: State, batch: dict[int, list[Checked]]) -> None:
         plan = plan_of(batch)
         units = self._units(plan)
         found = self._work(units)

@@ -15,7 +15,7 @@ import numpy as np
 from appliance.formats import snapshot
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.manifest import CHUNK_RECORDS, ShippedFile
-from appliance.reports.archive import Judged, Quarantined
+from appliance.reports.archive import Checked, Quarantined
 from appliance.reports.ledger import ShardState
 from appliance.reports.span import SPAN, Array, Lost, join
 from appliance.reports.unit import Piece, PieceFound
@@ -30,16 +30,16 @@ class PlannedFile:
 
     index: int
     path: str
-    judged: Judged
+    checked: Checked
     file: ShippedFile
 
     def quarantined(self, record: int, reason: str, sentence: str) -> Quarantined:
         """This file as a row of the quarantine."""
-        assert self.judged.manifest is not None
+        assert self.checked.manifest is not None
         offset = snapshot.HEAD_SIZE + record * RECORD_SIZE
         return Quarantined(
-            self.judged.manifest.shard,
-            self.judged.manifest.number,
+            self.checked.manifest.shard,
+            self.checked.manifest.number,
             self.path,
             record,
             offset,
@@ -55,7 +55,7 @@ class ShardPlan:
     """The manifests of one shard in a batch and their files, in order."""
 
     shard: int
-    judged: list[Judged] = field(default_factory=list)
+    checked: list[Checked] = field(default_factory=list)
     files: list[PlannedFile] = field(default_factory=list)
 
 
@@ -71,12 +71,12 @@ class Plan:
         return sum(planned.file.record_count for planned in self.files)
 
 
-def plan_of(batch: dict[int, list[Judged]]) -> Plan:
+def plan_of(batch: dict[int, list[Checked]]) -> Plan:
     """The files of all usable manifests, numbered through."""
     plan = Plan([], [])
-    for shard, judged in batch.items():
-        own = ShardPlan(shard, judged)
-        for one in judged:
+    for shard, checked in batch.items():
+        own = ShardPlan(shard, checked)
+        for one in checked:
             folder = one.path.rpartition("/")[0]
             for file in one.manifest.files if one.manifest is not None else ():
                 planned = PlannedFile(len(plan.files), f"{folder}/{file.name}", one, file)
@@ -111,7 +111,7 @@ def units_of(plan: Plan, cores: int) -> list[tuple[int, tuple[Piece, ...]]]:
 
 def _pieces(files: Iterable[PlannedFile], size: int) -> Iterator[Piece]:
     for planned in files:
-        file, manifest = planned.file, planned.judged.manifest
+        file, manifest = planned.file, planned.checked.manifest
         assert manifest is not None
         whole = Piece(
             planned.index,
@@ -190,7 +190,7 @@ def validate_shard(
                 late.quarantined(0, "clock", "is not later than the last record before this file"),
             )
     state = _state_after(own, before, good, found, lost)
-    rows = [row for one in own.judged for row in one.quarantined] + list(bad.values())
+    rows = [row for one in own.checked for row in one.quarantined] + list(bad.values())
     return ShardResult(state, joined, bad, rows)
 
 
@@ -218,7 +218,7 @@ def _in_order(pieces: list[PieceFound]) -> list[PieceFound]:
 
 def _lost(own: ShardPlan, lost: Lost, bad: dict[int, Quarantined]) -> Lost:
     """With what is missing before manifests and what is in bad files."""
-    ranges = [judged.lost for judged in own.judged if judged.manifest is not None]
+    ranges = [checked.lost for checked in own.checked if checked.manifest is not None]
     ranges += [(f.file.first_log_seq, f.file.last_log_seq) for f in own.files if f.index in bad]
     for first, last in sorted(ranges):
         lost = lost.with_range(first, last)
@@ -255,11 +255,11 @@ def _state_after(
                 by_key[key] = by_key.get(key, 0) + planned.file.record_count
     return replace(
         before,
-        cursor=own.judged[-1].cursor,
+        cursor=own.checked[-1].cursor,
         last_timestamp=last_timestamp,
         lost=lost,
         records=before.records + sum(planned.file.record_count for planned in good),
         files=before.files + len(good),
         by_key=by_key,
-        manifests=before.manifests + sum(one.manifest is not None for one in own.judged),
+        manifests=before.manifests + sum(one.manifest is not None for one in own.checked),
     )

@@ -30,7 +30,7 @@ seed.
     faults     when crashes, power cuts, pauses, partitions and clock steps come
     keeper     an operator who gives up old segments;  mistakes: one who acts against the book
     liveness   the verdict on a core that should have converged, and the excuses
-    checkers/  what must hold after every event;  judge: who of them hears of what
+    checkers/  what must hold after every event;  all_checkers: who of them hears of what
     world      one seed, from options to verdict
 
 The story of how to run it and how to read a failure is in docs/simulation.md.

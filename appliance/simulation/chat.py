@@ -30,11 +30,11 @@ from appliance.formats.record import CLIENT_ID, CLIENT_SEQ, TIMESTAMP
 from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import SegmentView
 from appliance.simulation import trace as kinds
+from appliance.simulation.all_checkers import Checkers
 from appliance.simulation.clock import EPOCH_US
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.delay import exponential, ticks_around
 from appliance.simulation.device import Device
-from appliance.simulation.judge import Judge
 from appliance.simulation.machine import Machine
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
@@ -228,7 +228,7 @@ class Edge:
 
     def on_reply(self, session: Session, load: Load, results: bytes, header: Header) -> None:
         assert self.core is not None
-        self.chat.judge.answers.on_reply(self.number, load.floor, header.op)
+        self.chat.checkers.answers.on_reply(self.number, load.floor, header.op)
         self.core.on_reply(0, load.index, results)
         self.on_registered(session, load)
 
@@ -308,7 +308,7 @@ class Edge:
 
     def _request(self, session: Session, records: bytes, count: int) -> None:
         chat = self.chat
-        session.load.floor = chat.judge.answers.on_request()
+        session.load.floor = chat.checkers.answers.on_request()
         session.asked_us = chat.schedule.now_us
         chat.trace.add(
             session.asked_us,
@@ -354,11 +354,11 @@ class Chat:
         cluster: Cluster,
         prng: Prng,
         trace: Trace,
-        judge: Judge,
+        checkers: Checkers,
     ) -> None:
         self.options, self.geometry, self.schedule = options, geometry, schedule
         self.sessions, self.cluster, self.prng = sessions, cluster, prng
-        self.trace, self.judge = trace, judge
+        self.trace, self.checkers = trace, checkers
         self.requests = self.replies = self.events = self.abandoned = self.edge_crashes = 0
         self.blocked = self.retried = self.pages = 0
         self.refusals: dict[str, int] = {}
@@ -385,7 +385,7 @@ class Chat:
         for room in range(self.options.room_count):
             room_name = f"room {room}"
             room_id = room_id_of(room_name)
-            self.judge.rooms.names[room_id] = room_name
+            self.checkers.rooms.names[room_id] = room_name
             for _ in range(self.options.devices_per_room):
                 index = len(talkers)
                 name = f"author-{index}"

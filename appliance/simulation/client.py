@@ -14,12 +14,12 @@ from appliance.formats import session as ses
 from appliance.formats.envelope import OPERATION_APPEND, Header
 from appliance.formats.geometry import RESULT_SIZE
 from appliance.simulation import trace as kinds
+from appliance.simulation.all_checkers import Checkers
 from appliance.simulation.checkers.rooms import Key, key_of
 from appliance.simulation.clock import EPOCH_US
 from appliance.simulation.delay import exponential
 from appliance.simulation.device import Device
 from appliance.simulation.failure import violated
-from appliance.simulation.judge import Judge
 from appliance.simulation.network import MILLION
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US, Schedule
@@ -54,10 +54,10 @@ class Clients:
         sessions: Sessions,
         prng: Prng,
         trace: Trace,
-        judge: Judge,
+        checkers: Checkers,
     ) -> None:
         self.options, self.schedule, self.sessions = options, schedule, sessions
-        self.prng, self.trace, self.judge = prng, trace, judge
+        self.prng, self.trace, self.checkers = prng, trace, checkers
         self.requests = self.replies = self.abandoned = self.killed = self.retried = 0
         self.forgotten = 0
         self.closing = False  # each session asks once more, then is silent
@@ -146,7 +146,7 @@ class Clients:
         load.last_request = self.closing
         if not records:
             return
-        load.floor = self.judge.answers.on_request()
+        load.floor = self.checkers.answers.on_request()
         session.asked_us = now
         self.requests += 1
         self.trace.add(
@@ -193,7 +193,7 @@ class Clients:
 
     def _add(self, load: Load, records: list[bytes], device: Device, client_seq: int) -> None:
         made = device.record(client_seq)
-        self.judge.rooms.on_ask(made)
+        self.checkers.rooms.on_ask(made)
         load.in_flight.append((device, client_seq))
         records.append(made)
 
@@ -205,7 +205,7 @@ class Clients:
             violated("answers", f"edge {session.edge}: {header} answers nothing")
         now = self.schedule.now_us
         self.trace.add(now, kinds.REPLY, EDGE + session.edge, header.op, len(results), header)
-        self.judge.answers.on_reply(session.edge, load.floor, header.op)
+        self.checkers.answers.on_reply(session.edge, load.floor, header.op)
         if len(results) != len(load.in_flight) * RESULT_SIZE:
             violated(
                 "answers",
@@ -219,7 +219,7 @@ class Clients:
             result = results[i * RESULT_SIZE : (i + 1) * RESULT_SIZE]
             key = Key(device.client_id, device.room_id, client_seq)
             assert key == key_of(device.record(client_seq))
-            self.judge.answers.on_result(session.edge, key, result)
+            self.checkers.answers.on_result(session.edge, key, result)
             seq, _, _, code, _, _ = ses.RESULT_STRUCT.unpack(result)
             self._result(device, client_seq, code, seq)
         self._relieve(load)

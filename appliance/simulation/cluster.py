@@ -21,10 +21,10 @@ from appliance.formats.geometry import HEADER_SIZE, Geometry
 from appliance.formats.group import Configuration
 from appliance.formats.segment import ring_size
 from appliance.simulation import trace as kinds
+from appliance.simulation.all_checkers import Checkers
 from appliance.simulation.atlas import Atlas
 from appliance.simulation.clock import Clock
 from appliance.simulation.failure import violated
-from appliance.simulation.judge import Judge
 from appliance.simulation.machine import Machine, Observed
 from appliance.simulation.network import Network
 from appliance.simulation.options import Options
@@ -56,11 +56,11 @@ class Cluster:
         network: Network,
         prng: Prng,
         trace: Trace,
-        judge: Judge,
+        checkers: Checkers,
     ) -> None:
         self.options, self.geometry, self.cluster, self.shard = options, geometry, cluster, shard
         self.schedule, self.network, self.prng, self.trace = schedule, network, prng, trace
-        self.judge = judge
+        self.checkers = checkers
         self.on_life: Callable[[int, bool], None] = lambda replica, up: None
         self.on_publish: Callable[[int, int], None] = lambda replica, log_seq: None
         self.on_write: Callable[[int, int], None] = lambda replica, address: None
@@ -154,14 +154,14 @@ class Cluster:
             vouched=vouched,
         ):
             machine.disk.poke(address, data)
-        self.judge.on_format(machine)
+        self.checkers.on_format(machine)
 
     def restore(self, index: int, image: tuple[bytes, dict[int, bytes]]) -> None:
         """Put an older copy of its volume on a machine's disk."""
         machine = self.machines[index]
         assert machine.replica is None
         machine.disk.restore(image)
-        self.judge.on_format(machine)
+        self.checkers.on_format(machine)
 
     def _life_above(self, index: int) -> int:
         """A number above all that any other member remembers of a machine, in memory or durably; 0:
@@ -169,7 +169,7 @@ class Cluster:
         """
         replica_id, newest = self.members[index], self.life_remembered(index)
         for other, machine in enumerate(self.machines):
-            block = self.judge.superblocks.durable[other]
+            block = self.checkers.superblocks.durable[other]
             if other == index or block is None:
                 continue
             if block.told and replica_id in block.members:
@@ -184,7 +184,7 @@ class Cluster:
         lives = sorted(
             (
                 block.told[block.members.index(replica_id)].incarnation
-                for other, block in enumerate(self.judge.superblocks.durable)
+                for other, block in enumerate(self.checkers.superblocks.durable)
                 if other != index and block is not None and block.told
                 if self.members[other] in block.members[: block.replica_count]
                 if replica_id in block.members
@@ -229,7 +229,7 @@ class Cluster:
             self._halted(machine, unusable.halt, str(unusable))
             return
         machine.replica.open(loaded, *self._times(machine))
-        self.judge.on_start(machine)
+        self.checkers.on_start(machine)
         self._settle(machine)
         machine.beat += 1
         self.schedule.after(
@@ -354,9 +354,9 @@ class Cluster:
             if sender not in machine.replica.members:
                 return
         self._trace(machine, kinds.DELIVER, source, message.header.op, message.header)
-        self.judge.on_deliver(machine, sender, message)
+        self.checkers.on_deliver(machine, sender, message)
         machine.replica.on_message(message, sender)
-        self.judge.on_step(machine)
+        self.checkers.on_step(machine)
 
     def _tick(self, machine: Machine, beat: int) -> None:
         if beat != machine.beat or machine.halted:
@@ -377,7 +377,7 @@ class Cluster:
             return
         if address >= 0:
             self._trace(machine, kinds.WRITE_DONE, token)
-            self.judge.on_written(machine, address)
+            self.checkers.on_written(machine, address)
             machine.replica.on_write_done(token)
         else:
             self._trace(machine, kinds.READ_DONE, token, len(data) if data is not None else -1)
@@ -386,7 +386,7 @@ class Cluster:
 
     def _times(self, machine: Machine) -> tuple[int, int]:
         now = self.schedule.now_us
-        self.judge.on_clock(machine.clock, now)
+        self.checkers.on_clock(machine.clock, now)
         return machine.clock.monotonic_ns(now), machine.clock.realtime_us(now)
 
     # --- effects
@@ -395,7 +395,7 @@ class Cluster:
         """After one event: let the checkers look, and perform what the core asked for."""
         replica = machine.replica
         assert replica is not None
-        self.judge.on_step(machine)
+        self.checkers.on_step(machine)
         if len(replica.effects) > EFFECTS_MAX:
             count = len(replica.effects)
             violated("bounds", f"replica {machine.index}: {count} effects of one event")
@@ -419,7 +419,7 @@ class Cluster:
         assert replica is not None and members
         targets = [self.members.index(member) for member in members]
         self._trace(machine, kinds.SEND, sum(1 << target for target in targets), header.op, header)
-        self.judge.on_send(machine, members, header, body)
+        self.checkers.on_send(machine, members, header, body)
         message = Message(header, body, replica.index, route)
         for target in targets:
             self.network.send(machine.index, target, message)
@@ -428,7 +428,7 @@ class Cluster:
         _, client, header, body = effect
         body = body if type(body) is bytes else bytes(body)
         self._trace(machine, kinds.SEND_CLIENT, header.op, 0, header)
-        self.judge.on_send_client(machine, header, body)
+        self.checkers.on_send_client(machine, header, body)
         edge = machine.connections.get(bytes(client))
         if edge is not None:
             assert machine.replica is not None
@@ -448,7 +448,7 @@ class Cluster:
 
     def _publish(self, machine: Machine, effect: tuple[Any, ...]) -> None:
         self._trace(machine, kinds.PUBLISH, effect[1])
-        self.judge.on_publish(machine, effect[1])
+        self.checkers.on_publish(machine, effect[1])
         machine.published = effect[1]
         self.on_publish(machine.index, effect[1])
 

@@ -131,7 +131,7 @@ class Faults:
     def _may_lose_disk(self, index: int) -> bool:
         """One machine again and again; or one after the other, each when the last one is whole."""
         if self.options.reformat_in_turn:
-            voters = self.cluster.judge.membership.voters()
+            voters = self.cluster.checkers.membership.voters()
             return self.cluster.members[index] in voters and self.replacement.idle
         return index == self._victim
 

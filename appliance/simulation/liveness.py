@@ -40,7 +40,7 @@ def shortcoming(cluster: Cluster, core: list[int]) -> str:
 
 def members(cluster: Cluster, core: list[int]) -> list[Machine]:
     """Machines of the core that belong to the group; one that was removed may lag for ever."""
-    known = cluster.judge.membership.members()
+    known = cluster.checkers.membership.members()
     return [cluster.machines[index] for index in core if cluster.members[index] in known]
 
 
@@ -64,7 +64,7 @@ def _lacks(machine: Machine) -> str:
 
 def excuse(cluster: Cluster, core: list[int]) -> str:
     """Why this core cannot be expected to converge; empty when it should."""
-    voters = cluster.judge.membership.voters()
+    voters = cluster.checkers.membership.voters()
     core = [index for index in core if cluster.members[index] in voters]  # no standbys
     machines = [cluster.machines[index] for index in core]
     replicas = [machine.replica for machine in machines if machine.replica is not None]

@@ -80,7 +80,7 @@ class MemberChanges:
     def _begin(self) -> None:
         if not self.active:
             return
-        agreed = self.machines.judge.membership.newest
+        agreed = self.machines.checkers.membership.newest
         assert agreed is not None
         self._wanted, self._tries = self._draw(agreed), 0
         if self._wanted is None:
@@ -170,7 +170,7 @@ class MemberChanges:
     def _join(self) -> None:
         """The group has taken the machine in: make its volume as the group is now."""
         index, self._coming = self._coming, -1
-        agreed = self.machines.judge.membership.newest
+        agreed = self.machines.checkers.membership.newest
         assert agreed is not None and self.machines.members[index] in agreed.members
         self.machines.format(self.machines.machines[index], view=0, configuration=agreed)
         self.operator.without_disk.remove(index)

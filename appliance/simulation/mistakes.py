@@ -104,7 +104,7 @@ class Mistakes:
         """Whether the newest life of this replica is remembered by enough."""
         row = quorums(self.options.replica_count)
         needed = self.options.replica_count - min(row.replication, row.view_change) + 1
-        block = self.machines.judge.superblocks.durable[index]
+        block = self.machines.checkers.superblocks.durable[index]
         by = min(needed, self.options.replica_count - 1)
         return block is not None and block.incarnation == self.machines.life_remembered(
             index, by=by

@@ -20,10 +20,10 @@ from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
+from appliance.simulation.all_checkers import Checkers
 from appliance.simulation.checkers.rooms import Key
 from appliance.simulation.device import Device
 from appliance.simulation.failure import violated
-from appliance.simulation.judge import Judge
 from appliance.simulation.options import Options
 from appliance.simulation.schedule import TICK_US
 
@@ -47,7 +47,7 @@ class Company(Protocol):
 
     options: Options
     prng: Prng
-    judge: Judge
+    checkers: Checkers
     closing: bool
     requests: int
     replies: int
@@ -173,9 +173,9 @@ class Talker:
             chat.retried += 1
             seqs.insert(0, max(1, device.acknowledged - chat.prng.below(100)))
         for client_seq in seqs:
-            chat.judge.rooms.on_ask(device.record(client_seq))
+            chat.checkers.rooms.on_ask(device.record(client_seq))
             first = client_seq > device.asked
-            self.asked[client_seq] = chat.judge.answers.log_seq_answered if first else 0
+            self.asked[client_seq] = chat.checkers.answers.log_seq_answered if first else 0
             device.asked = max(device.asked, client_seq)
         chat.requests += 1
         frames = [
@@ -237,7 +237,7 @@ class Talker:
         if floor is None:
             violated(NAME, f"{self.name} is acknowledged what it did not ask: {frame}")
         chat.replies += 1
-        chat.judge.answers.on_ack(
+        chat.checkers.answers.on_ack(
             self.name,
             key,
             floor,
@@ -256,7 +256,7 @@ class Talker:
         self.next_us = now + chat.think()
 
     def _on_event(self, frame: MessageEvent) -> None:
-        room = self.chat.judge.rooms.rooms[self.device.room_id]
+        room = self.chat.checkers.rooms.rooms[self.device.room_id]
         if frame.op != self.next_op or frame.op > room.count:
             violated(NAME, f"{self.name} gets op {frame.op} after {self.next_op - 1}")
         self._check(frame)
@@ -280,7 +280,7 @@ class Talker:
 
     def _check(self, message: MessageEvent | StoredMessage) -> None:
         """Whether it is the record that was applied as this op."""
-        rooms = self.chat.judge.rooms
+        rooms = self.chat.checkers.rooms
         key = rooms.rooms[self.device.room_id].keys[message.op - 1]
         told = (id_bytes(message.client_id), message.client_seq, message.timestamp)
         if told != (key.client_id, key.client_seq, rooms.applied[key].timestamp):
@@ -309,7 +309,7 @@ class Talker:
         """What is still to come, in words."""
         if self.asked or not self.last_said:
             return f"{self.name} has not said its last"
-        room = self.chat.judge.rooms.rooms.get(self.device.room_id)
+        room = self.chat.checkers.rooms.rooms.get(self.device.room_id)
         if room is None or not self.subscribed or self.next_op <= room.count:
             return f"{self.name} has seen {self.next_op - 1} of its room"
         return ""

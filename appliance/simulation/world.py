@@ -12,12 +12,12 @@ from appliance.formats.envelope import Message
 from appliance.formats.geometry import SMALL, Geometry
 from appliance.simulation import liveness
 from appliance.simulation import trace as kinds
+from appliance.simulation.all_checkers import Checkers
 from appliance.simulation.chat import Chat
 from appliance.simulation.client import Clients
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.failure import Violation, violated
 from appliance.simulation.faults import Faults
-from appliance.simulation.judge import Judge
 from appliance.simulation.keeper import Keeper
 from appliance.simulation.membership import MemberChanges
 from appliance.simulation.mistakes import Mistakes
@@ -70,7 +70,7 @@ class World:
         self.trace = Trace(wanted)
         self.prng = Prng(options.seed)
         cluster = self.prng.bytes(16)
-        self.judge = Judge(options=options, geometry=geometry, cluster=cluster, shard=SHARD)
+        self.checkers = Checkers(options=options, geometry=geometry, cluster=cluster, shard=SHARD)
         self.network = Network(
             options=options,
             node_count=options.member_count + options.edge_count + 1,
@@ -89,7 +89,7 @@ class World:
             network=self.network,
             prng=self.prng.fork(),
             trace=self.trace,
-            judge=self.judge,
+            checkers=self.checkers,
         )
         self.sessions = Sessions(
             options=options,
@@ -148,7 +148,7 @@ class World:
             geometry=self.geometry,
             schedule=self.schedule,
             operator=self.operator,
-            rooms=self.judge.rooms,
+            rooms=self.checkers.rooms,
         )
         self.faults.operator, self.faults.replacement = self.operator, self.replacement
         self.faults.mistakes = Mistakes(
@@ -171,7 +171,7 @@ class World:
                 cluster=self.cluster,
                 prng=prng,
                 trace=self.trace,
-                judge=self.judge,
+                checkers=self.checkers,
             )
         return Clients(
             options=self.options,
@@ -179,7 +179,7 @@ class World:
             sessions=self.sessions,
             prng=prng,
             trace=self.trace,
-            judge=self.judge,
+            checkers=self.checkers,
         )
 
     def _deliver(self, target: int, source: int, message: Message) -> None:
@@ -284,7 +284,7 @@ class World:
         if not reason:
             self._quiet(core)
         for machine in liveness.members(self.cluster, core):
-            self.judge.final(machine)
+            self.checkers.final(machine)
 
     def _quiet(self, core: list[int]) -> None:
         """Nobody asks for anything: heartbeats, pings and the scrubber are all that is left."""
@@ -317,7 +317,7 @@ class World:
         everybody = list(range(count))
         if self.replacement.ever or self.options.member_changes:
             return everybody  # what is new here may be too new to do without another
-        starved = self.judge.log.op < self.geometry.pipeline_max
+        starved = self.checkers.log.op < self.geometry.pipeline_max
         if starved or self.prng.chance(1, 2):
             return everybody
         self.prng.shuffle(everybody)
@@ -348,10 +348,10 @@ class World:
 
     def _outcome(self, failure: str, checker: str, report: list[str]) -> Outcome:
         counts = self.clients.counts() | {
-            "acknowledged": len(self.judge.answers.acknowledged),
+            "acknowledged": len(self.checkers.answers.acknowledged),
             "sent": sum(self.network.sent_by),
             "halts": sum(self.cluster.halts.values()),
-            "view": max(entry.observed_view & 0xFFFF_FFFF for entry in self.judge.log.entries),
+            "view": max(entry.observed_view & 0xFFFF_FFFF for entry in self.checkers.log.entries),
         }
         return Outcome(
             options=self.options,
@@ -360,8 +360,8 @@ class World:
             ticks=self.schedule.now_us // TICK_US,
             digest=self.trace.digest(),
             events=self.trace.count,
-            ops=self.judge.log.op,
-            records=self.judge.rooms.log_seq,
+            ops=self.checkers.log.op,
+            records=self.checkers.rooms.log_seq,
             counts=counts,
             faults=self._faults(),
             marks=dict(sorted(self.cluster.marks.items())),

@@ -150,10 +150,10 @@ def test_a_mailbox_arrives_in_the_report_whole(
         told = run("ship", "keys", "--local", str(local.folder))
         assert told.returncode == 0, told.stderr
     (tmp_path / "keys.json").write_text(told.stdout)
-    judged(spark, hdfs, folder, tmp_path, found)
+    checked(spark, hdfs, folder, tmp_path, found)
 
 
-def judged(spark: SparkSession, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> None:
+def checked(spark: SparkSession, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> None:
     """Ingest from HDFS and compare with the mails."""
     trusted = parse_keys((tmp_path / "keys.json").read_bytes())
     archive = Archive(place_of(f"{hdfs.webhdfs_url}/{folder}", login=Login(USER)), trusted)

@@ -84,12 +84,12 @@ def believes(stage: Stage, who: str) -> bool:
 
 @sights.line("a commit of op {op}")
 def committed(stage: Stage, op: str) -> bool:
-    return stage.judge.log.op >= stage.number(op)
+    return stage.checkers.log.op >= stage.number(op)
 
 
 @sights.line("no commit of op {op}")
 def not_committed(stage: Stage, op: str) -> bool:
-    return stage.judge.log.op < stage.number(op)
+    return stage.checkers.log.op < stage.number(op)
 
 
 @sights.line("equal rooms on {who}")
@@ -101,7 +101,7 @@ def equal_rooms(stage: Stage, who: str) -> bool:
         found.add(
             (
                 machine.rooms.log_seq,
-                *(machine.rooms.room_row(room) for room in stage.judge.rooms.rooms),
+                *(machine.rooms.room_row(room) for room in stage.checkers.rooms.rooms),
             )
         )
     return len(found) == 1
@@ -124,7 +124,7 @@ def record_lies(stage: Stage, n: str, who: str) -> bool:
         + extent * geometry.extent_size
         + seg.slot_of(geometry, number) * RECORD_SIZE
     )
-    wanted = stage.judge.rooms.hashes[number - 1]
+    wanted = stage.checkers.rooms.hashes[number - 1]
     return all(
         record_hash(machine.disk.peek(at, RECORD_SIZE)) == wanted for machine in stage.machines(who)
     )
@@ -160,7 +160,7 @@ def snapshot_verifies(stage: Stage, n: str, who: str) -> bool:
         last = (number + 1) * count
         if (found.first_op, found.last_op) != (last - count + 1, last):
             return False
-        if found.last_hash != stage.judge.rooms.hashes[last - 1]:
+        if found.last_hash != stage.checkers.rooms.hashes[last - 1]:
             return False
     return True
 
@@ -218,7 +218,7 @@ def nobody_halted(stage: Stage) -> bool:
 def knows(stage: Stage, who: str, op: str) -> bool:
     """The header of what is committed there."""
     number = stage.number(op)
-    digest = stage.judge.log.entries[number].digest
+    digest = stage.checkers.log.entries[number].digest
     found = [stage.replica(i).journal.at(number) for i in stage.nodes(who)]
     return all(header is not None and header.digest == digest for header in found)
 
@@ -236,7 +236,7 @@ def holds_no_op(stage: Stage, who: str, op: str) -> bool:
 
 
 def _on_medium(stage: Stage, machine: Any, op: int) -> bool:
-    disk, digest = machine.disk, stage.judge.log.entries[op].digest
+    disk, digest = machine.disk, stage.checkers.log.entries[op].digest
     witness = env.decode_stored(disk.peek(stage.witness_at(op), HEADER_SIZE))
     at = stage.prepare_at(op)
     prepare = env.decode_stored(disk.peek(at, HEADER_SIZE))
@@ -507,7 +507,7 @@ def got_again(stage: Stage, who: str) -> bool:
 def log_reads(stage: Stage, rest: str) -> bool:
     """Records of the room in order, as `C1:1 C2:1 C1:2`."""
     devices = {s.device.client_id: s.number for s in stage.speakers}
-    keys = stage.judge.rooms.rooms[ROOM].keys
+    keys = stage.checkers.rooms.rooms[ROOM].keys
     found = [f"C{devices[k.client_id]}:{k.client_seq}" for k in keys if k.client_id in devices]
     return found == rest.split()
 
@@ -533,7 +533,9 @@ def evicted(stage: Stage, who: str, n: str) -> bool:
 def every_record_once(stage: Stage) -> bool:
     """All that was asked was applied, and nothing twice: the room holds as many as were asked."""
     asked = sum(s.device.asked for s in stage.speakers)
-    return all(not s.in_flight for s in stage.speakers) and stage.judge.rooms.log_seq == 1 + asked
+    return (
+        all(not s.in_flight for s in stage.speakers) and stage.checkers.rooms.log_seq == 1 + asked
+    )
 
 
 # --- fields, last because they fit nearly everything ---------------------------------------------

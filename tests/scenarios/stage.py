@@ -31,11 +31,11 @@ from appliance.formats.geometry import RESULT_SIZE, SMALL, Geometry
 from appliance.formats.group import Configuration
 from appliance.formats.membership import Verdict
 from appliance.simulation import atlas, liveness
+from appliance.simulation.all_checkers import Checkers
 from appliance.simulation.checkers.rooms import Key
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.device import Device
 from appliance.simulation.failure import Violation
-from appliance.simulation.judge import Judge
 from appliance.simulation.machine import Machine
 from appliance.simulation.network import Network
 from appliance.simulation.operator import Operator
@@ -182,7 +182,9 @@ class Stage:
         geometry = self.geometry
         cluster = prng.bytes(16)
         self.schedule, self.trace = Schedule(), Trace()
-        self.judge = Judge(options=self.options, geometry=geometry, cluster=cluster, shard=SHARD)
+        self.checkers = Checkers(
+            options=self.options, geometry=geometry, cluster=cluster, shard=SHARD
+        )
         self.wire = Wire(
             options=self.options,
             node_count=self.member_count + CLIENTS_MAX + 1,
@@ -201,7 +203,7 @@ class Stage:
             network=self.wire,
             prng=prng.fork(),
             trace=self.trace,
-            judge=self.judge,
+            checkers=self.checkers,
         )
         self.sessions = Sessions(
             options=self.options,
@@ -313,7 +315,7 @@ class Stage:
             "K": geometry.checkpoint_ops,
             "P": geometry.pipeline_max,
             "S": geometry.slot_count,
-            "head": self.judge.log.op,
+            "head": self.checkers.log.op,
         }
         total, sign = 0, 1
         word = ""
@@ -365,7 +367,7 @@ class Stage:
             return  # segments were given up: not every record is anywhere
         for index in self.running():
             if not self.disagreement([index]):
-                self.judge.final(self.cluster.machines[index])
+                self.checkers.final(self.cluster.machines[index])
 
     def _format_without_newcomers(self) -> None:
         """Everybody else knows nothing of these machines yet."""
@@ -391,7 +393,7 @@ class Stage:
             members_op=group.op,
         ):
             machine.disk.poke(address, data)
-        self.judge.on_format(machine)
+        self.checkers.on_format(machine)
 
     def join(self) -> Speaker:
         """One more client."""
@@ -580,8 +582,8 @@ class Stage:
         assert core.ready, f"C{speaker.number} still waits for an answer"
         records = [device.record(number) for device, number in wanted]
         for made in records:
-            self.judge.rooms.on_ask(made)
-        speaker.floor = self.judge.answers.on_request()
+            self.checkers.rooms.on_ask(made)
+        speaker.floor = self.checkers.answers.on_request()
         speaker.in_flight, speaker.last, speaker.codes = wanted, wanted, []
         self.sessions.request(
             speaker.session, env.OPERATION_APPEND, b"".join(records), len(records)
@@ -604,7 +606,7 @@ class Stage:
         """Send a request to change the group."""
         core = speaker.session.core
         assert core.ready, f"C{speaker.number} still waits for an answer"
-        speaker.floor, speaker.changes = self.judge.answers.on_request(), True
+        speaker.floor, speaker.changes = self.checkers.answers.on_request(), True
         speaker.codes = []
         self.sessions.request(speaker.session, operation, body, 0)
         speaker.request = core.in_flight
@@ -618,7 +620,7 @@ class Stage:
 
     def _answered(self, session: Session, results: bytes, header: Header) -> None:
         speaker: Speaker = session.load
-        self.judge.answers.on_reply(session.edge, speaker.floor, header.op)
+        self.checkers.answers.on_reply(session.edge, speaker.floor, header.op)
         speaker.codes = []
         if speaker.changes:
             code = ses.RESULT_STRUCT.unpack(results)[3]
@@ -626,7 +628,7 @@ class Stage:
         for i, (device, number) in enumerate(speaker.in_flight):
             result = results[i * RESULT_SIZE : (i + 1) * RESULT_SIZE]
             key = Key(device.client_id, device.room_id, number)
-            self.judge.answers.on_result(session.edge, key, result)
+            self.checkers.answers.on_result(session.edge, key, result)
             code = ses.RESULT_STRUCT.unpack(result)[3]
             speaker.codes.append(ses.RESULT_NAMES[code])
             if code in (ses.OK, ses.DUPLICATE):
@@ -654,7 +656,7 @@ class Stage:
 
     def report(self) -> list[str]:
         """A line for each machine and each client."""
-        out = [f"tick {self.schedule.now_us // TICK_US}, {self.judge.log.op} ops committed"]
+        out = [f"tick {self.schedule.now_us // TICK_US}, {self.checkers.log.op} ops committed"]
         for machine in self.cluster.machines:
             replica, name = machine.replica, self.name(machine.index)
             if replica is None:

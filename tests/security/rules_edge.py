@@ -257,7 +257,7 @@ RULES = (
         rule="what a batch remembers is forgotten then",
         where="appliance/cores/rooms/rooms.py",
         test=(
-            "tests/cores/rooms/test_judge.py::test_a_window_that_goes_within_"
+            "tests/cores/rooms/test_validator.py::test_a_window_that_goes_within_"
             "a_batch_takes_no_more_of_it"
         ),
         old=("        if evicted:\n            senders.clear()"),
@@ -266,9 +266,9 @@ RULES = (
     Rule(
         threat="a late retry is stored twice",
         rule="an old first message is refused",
-        where="appliance/cores/rooms/judge.py",
+        where="appliance/cores/rooms/validator.py",
         test=(
-            "tests/cores/rooms/test_judge.py::test_a_retry_whose_window_was_g"
+            "tests/cores/rooms/test_validator.py::test_a_retry_whose_window_was_g"
             "iven_up_is_not_stored_twice"
         ),
         old="        if not horizon_us:\n            return False",
@@ -288,8 +288,10 @@ RULES = (
     Rule(
         threat="one user fills the table of rooms",
         rule="an author creates so many rooms",
-        where="appliance/cores/rooms/judge.py",
-        test=("tests/cores/rooms/test_judge.py::test_an_author_makes_no_more_rooms_than_his_share"),
+        where="appliance/cores/rooms/validator.py",
+        test=(
+            "tests/cores/rooms/test_validator.py::test_an_author_makes_no_more_rooms_than_his_share"
+        ),
         old="self._rooms.table.full or not self._windows.may_create(owner)",
         new="self._rooms.table.full",
     ),

@@ -126,7 +126,7 @@ RULES = (
     Rule(
         threat="who answers a message, or pins it, means that of somebody else",
         rule="an id belongs to the user and room that used it first",
-        where="appliance/cores/rooms/judge.py",
+        where="appliance/cores/rooms/validator.py",
         test="tests/cores/rooms/test_open_ids.py::test_an_id_is_its_user_s_in_its_room",
         old="holder is not None and holder != (room_id, author_id)",
         new="False",
@@ -300,7 +300,7 @@ RULES = (
         threat="somebody writes first under a victim's device",
         rule="idempotency windows are kept by author and device",
         where="appliance/cores/rooms/windows.py",
-        test="tests/cores/rooms/test_judge.py"
+        test="tests/cores/rooms/test_validator.py"
         "::test_a_device_of_one_author_is_another_device_than_that_of_another",
         old='    return client_id + room_id + author_id.to_bytes(8, "little")',
         new="    return client_id + room_id + bytes(8)",

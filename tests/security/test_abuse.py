@@ -321,7 +321,7 @@ class Abused:
 
     # --- what must hold
 
-    def judge_felt(self, bounds: Bounds) -> None:
+    def check_felt(self, bounds: Bounds) -> None:
         """By the clock: only where nobody else's work decides."""
         shown = self.report()
         usual, felt = (
@@ -341,7 +341,7 @@ class Abused:
             longest = max(max(getattr(one, kind)) for one in self.attacked)
             assert longest <= max(3 * usual_coming, worst_s), (kind, shown)
 
-    def judge_memory(self, slack: int = 0) -> None:
+    def check_memory(self, slack: int = 0) -> None:
         """Each process within its bounds and `slack` bytes."""
         base, shown = self.quiet[0].held, self.report()
         for attacked in self.attacked:
@@ -356,18 +356,18 @@ class Abused:
             assert time.monotonic() < deadline, (above, after, shown)
             time.sleep(0.5)
 
-    def judge_refusals(self, names: tuple[str, ...]) -> None:
+    def check_refusals(self, names: tuple[str, ...]) -> None:
         """Nobody got through, everybody tried; of all together each refusal has its name."""
         for outcome in self.outcomes:
             assert not outcome.got_through, outcome
             missing = {name.replace("_", " ") for name in names if name in INTRUSIONS}
             assert missing <= set(outcome.tried), (missing - set(outcome.tried), outcome)
         if names == ALL:
-            self.judge_told(TOLD)
+            self.check_told(TOLD)
             console = self.operator.counted()
             assert not [name for name in TOLD_CONSOLE if not console.get(name)], console
 
-    def judge_told(self, names: tuple[str, ...]) -> None:
+    def check_told(self, names: tuple[str, ...]) -> None:
         counted = self.told()
         assert not [name for name in names if not counted.get(name)], counted
 
@@ -376,7 +376,7 @@ class Abused:
         assert status is not None
         return {**status["counters"], **status["connection_events"]}
 
-    def judge_what_stays(self, seconds: float) -> None:
+    def check_what_stays(self, seconds: float) -> None:
         """Nothing acknowledged is lost; what strangers left commands no terminal, fills no log."""
         for reader in self.talkers:
             found = asyncio.run(reader.read(self.room))
@@ -396,7 +396,7 @@ def gone_through(
     abused = Abused(site, operator)
     abused.go_through(names, rounds)
     print(json.dumps(abused.report(), indent=1))
-    abused.judge_refusals(names)
+    abused.check_refusals(names)
     return abused
 
 
@@ -404,8 +404,8 @@ def test_nobody_gets_through_and_nothing_is_lost_while_all_attack_together(
     site: EdgeSite, operator: Operator
 ) -> None:
     abused = gone_through(site, operator, ALL, BRIEF)
-    abused.judge_memory(slack=MINUTE_SLACK)
-    abused.judge_what_stays(BRIEF.attack_s)
+    abused.check_memory(slack=MINUTE_SLACK)
+    abused.check_what_stays(BRIEF.attack_s)
 
 
 @pytest.mark.soak
@@ -413,8 +413,8 @@ def test_honest_clients_hardly_notice_all_abuse_together(
     site: EdgeSite, operator: Operator
 ) -> None:
     abused = gone_through(site, operator, ALL, MINUTE)
-    abused.judge_felt(SHORT)
-    abused.judge_told(TOLD_FLOODS)
+    abused.check_felt(SHORT)
+    abused.check_told(TOLD_FLOODS)
 
 
 @pytest.mark.soak
@@ -422,10 +422,10 @@ def test_honest_clients_hardly_notice_five_minutes_of_abuse(
     site: EdgeSite, operator: Operator
 ) -> None:
     abused = gone_through(site, operator, ALL, LONG)
-    abused.judge_told(TOLD_FLOODS)
-    abused.judge_felt(SOAK)
-    abused.judge_memory()
-    abused.judge_what_stays(LONG.count * LONG.attack_s)
+    abused.check_told(TOLD_FLOODS)
+    abused.check_felt(SOAK)
+    abused.check_memory()
+    abused.check_what_stays(LONG.count * LONG.attack_s)
 
 
 @pytest.mark.soak
@@ -434,5 +434,5 @@ def test_honest_clients_hardly_notice_one_kind_of_abuse(
     site: EdgeSite, operator: Operator, name: str
 ) -> None:
     abused = gone_through(site, operator, (name,), ONE)
-    abused.judge_felt(SOAK)
-    abused.judge_memory()
+    abused.check_felt(SOAK)
+    abused.check_memory()

@@ -39,10 +39,10 @@ def test_there_are_units() -> None:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_judges_each_unit_as_little_exposed(unit: Path) -> None:
-    judged = told(
+    rated = told(
         "systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}", unit
     )
-    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert rated.returncode == 0, rated.stdout + rated.stderr
 
 
 def test_the_judgement_sees_a_unit_whose_system_calls_are_not_filtered(tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_the_judgement_sees_a_unit_whose_system_calls_are_not_filtered(tmp_path:
     lines = UNITS[0].read_text().splitlines()
     weak = [line for line in lines if not line.startswith(("SystemCall", "Capability", "Private"))]
     unit.write_text("\n".join(weak))
-    judged = told(
+    rated = told(
         "systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX}", unit
     )
-    assert judged.returncode != 0
+    assert rated.returncode != 0
 
 
 def test_systemd_finds_no_fault_in_the_units_but_that_the_program_is_not_installed(

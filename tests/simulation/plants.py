@@ -14,8 +14,8 @@ import pytest
 from appliance.base.failures import Failures
 from appliance.cores.edge.log import ShardLog
 from appliance.cores.edge.requests.access import Access
-from appliance.cores.rooms.judge import Judge
 from appliance.cores.rooms.rooms import Rooms
+from appliance.cores.rooms.validator import Validator
 from appliance.cores.vsr import (
     chunks,
     commit,
@@ -392,7 +392,7 @@ def evict_first_met(patch: Patch) -> None:
 
 @plant("the first record of a device whose window is gone is taken, whenever it was made")
 def evicted_window_forgotten(patch: Patch) -> None:
-    patch.setattr(Judge, "_may_be_stored", lambda it, author_id, record: False)
+    patch.setattr(Validator, "_may_be_stored", lambda it, author_id, record: False)
 
 
 # --- view changes ---------------------------------------------------------------------------------

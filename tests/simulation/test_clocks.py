@@ -80,9 +80,9 @@ class Times:
 
     def now(self) -> tuple[int, int, int]:
         """(when it is, the time of the newest message, messages acknowledged)."""
-        judge = self.world.judge
-        newest_us = judge.log.entries[-1].timestamp
-        return self.world.schedule.now_us, newest_us, len(judge.answers.acknowledged)
+        checkers = self.world.checkers
+        newest_us = checkers.log.entries[-1].timestamp
+        return self.world.schedule.now_us, newest_us, len(checkers.answers.acknowledged)
 
     def goes_on(self, seconds: int, pace_min: float = PACE_MIN) -> None:
         """Time passes; the log's does too, not faster and hardly slower, and so do its periods."""
@@ -91,7 +91,7 @@ class Times:
         ended_us, last_us, after = self.now()
         passed_us, gone_us = ended_us - began_us, last_us - first_us
         assert passed_us * pace_min - SLACK_US <= gone_us <= passed_us + SLACK_US
-        begun = {period_start(e.timestamp, PERIOD_US) for e in self.world.judge.log.entries}
+        begun = {period_start(e.timestamp, PERIOD_US) for e in self.world.checkers.log.entries}
         over = sum(first_us < start_us <= last_us for start_us in begun)
         assert (passed_us * pace_min - SLACK_US) // PERIOD_US <= over
         assert over <= (passed_us + SLACK_US) // PERIOD_US + 1
@@ -111,7 +111,7 @@ class Times:
                 break
         assert not left
         for machine in world.cluster.machines:
-            world.judge.final(machine)
+            world.checkers.final(machine)
 
 
 @pytest.mark.parametrize(("seed", "hours", "apart_s"), [(0, 1, 0), (1, 30, 7), (2, 3, 7)])

@@ -213,7 +213,7 @@ def unheard(ledger: Ledger) -> str:
     return f"{dict(ledger.counts)}, events by listener and room: {dict(heard)}"
 
 
-def kill_and_judge(
+def kill_and_check(
     folder: Path,
     first_port: int,
     seed: int,
@@ -264,14 +264,14 @@ def kill_and_judge(
 def test_thirty_kills_lose_double_and_reorder_nothing(
     tmp_path: Path, free_ports: FreePorts, seed: int
 ) -> None:
-    kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, kills=30)
+    kill_and_check(tmp_path, ports_in_a_row(free_ports), seed, kills=30)
 
 
 def test_kills_in_two_shards_lose_double_and_reorder_nothing(
     tmp_path: Path, free_ports: FreePorts, seed: int
 ) -> None:
     first_port = ports_in_a_row(free_ports)
-    kill_and_judge(tmp_path, first_port, seed, kills=5, steps=SHORT_ROUND, shards=2)
+    kill_and_check(tmp_path, first_port, seed, kills=5, steps=SHORT_ROUND, shards=2)
 
 
 def test_kills_over_raw_devices_lose_double_and_reorder_nothing(
@@ -280,7 +280,7 @@ def test_kills_over_raw_devices_lose_double_and_reorder_nothing(
     """Of both sizes of sectors, in one site."""
     with loop_devices(tmp_path, DEVICE_SIZE, (512, 4096, 512)) as devices:
         first_port = ports_in_a_row(free_ports)
-        kill_and_judge(tmp_path, first_port, seed, 2, ["primary", "all"], devices=devices)
+        kill_and_check(tmp_path, first_port, seed, 2, ["primary", "all"], devices=devices)
 
 
 @pytest.mark.soak
@@ -289,11 +289,11 @@ def test_thirty_kills_over_raw_devices_lose_double_and_reorder_nothing(
     tmp_path: Path, free_ports: FreePorts, seed: int, sector_size: int
 ) -> None:
     with loop_devices(tmp_path, DEVICE_SIZE, [sector_size] * NODES) as devices:
-        kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, 30, devices=devices)
+        kill_and_check(tmp_path, ports_in_a_row(free_ports), seed, 30, devices=devices)
 
 
 @pytest.mark.soak
 def test_three_hundred_kills_lose_double_and_reorder_nothing(
     tmp_path: Path, free_ports: FreePorts, seed: int
 ) -> None:
-    kill_and_judge(tmp_path, ports_in_a_row(free_ports), seed, kills=300)
+    kill_and_check(tmp_path, ports_in_a_row(free_ports), seed, kills=300)

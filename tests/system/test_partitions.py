@@ -154,7 +154,7 @@ def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def hurt_and_judge(folder: Path, nodes: int, seed: int, rounds: int) -> None:
+def hurt_and_check(folder: Path, nodes: int, seed: int, rounds: int) -> None:
     """So many whole rounds; 0 is a short one."""
     with Switch(nodes) as switch:
         site = NetworkedSite(folder / "site", switch, log_level="warning", constants=AGAIN_SOON)
@@ -163,7 +163,7 @@ def hurt_and_judge(folder: Path, nodes: int, seed: int, rounds: int) -> None:
                 Saboteur(site, trial).run(short=rounds == 0)
             trial.settle()
             trial.finish()
-        trial.judge(halts_expected=True)
+        trial.check(halts_expected=True)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def hurt_and_judge(folder: Path, nodes: int, seed: int, rounds: int) -> None:
 def test_partitions_losses_and_stops_lose_nothing(
     tmp_path: Path, seed: int, nodes: int, rounds: int
 ) -> None:
-    hurt_and_judge(tmp_path, nodes, seed, rounds)
+    hurt_and_check(tmp_path, nodes, seed, rounds)
 
 
 @pytest.mark.soak
@@ -180,4 +180,4 @@ def test_partitions_losses_and_stops_lose_nothing(
 def test_partitions_losses_and_stops_again_and_again_lose_nothing(
     tmp_path: Path, seed: int, nodes
 ) -> None:
-    hurt_and_judge(tmp_path, nodes, seed, rounds=10)
+    hurt_and_check(tmp_path, nodes, seed, rounds=10)

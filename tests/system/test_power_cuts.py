@@ -173,7 +173,7 @@ def cut_and_check(site: PoweredSite, cuts: int, seed: int) -> None:
             turn += 1
         assert taken > 0, "no cut took anything: the caches were never in use"
         trial.finish()
-    trial.judge()
+    trial.check()
 
 
 # --- the order of calls ---------------------------------------------------------------------------

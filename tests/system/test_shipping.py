@@ -126,7 +126,7 @@ class Site:
         for process in self.local.processes(node, "shipper"):
             process.kill()
 
-    def judge(self, talker: Talker) -> shipped.Shipped:
+    def check(self, talker: Talker) -> shipped.Shipped:
         """Stop talking, let all be shipped, and read what lies at the target."""
         talker.end()
         self.wait_shipped(self.log_seq())
@@ -279,7 +279,7 @@ def test_kills_of_shipper_node_and_data_node_ship_each_record_once(
     on_hdfs = make_on_hdfs(ship_period_s=CAUGHT_UP_PERIOD_S)
     talking = talker(on_hdfs)
     Killer(on_hdfs, hdfs, seed).run([*KILLS])
-    found = on_hdfs.judge(talking)
+    found = on_hdfs.check(talking)
     assert len(found.manifests) >= len(KILLS)
     assert {manifest["period_us"] for manifest in found.manifests} == {
         CAUGHT_UP_PERIOD_S * 1_000_000
@@ -298,7 +298,7 @@ def test_hundreds_of_kills_ship_each_record_once(
         killer.run(steps)
         kills += len(steps)
         on_hdfs.wait_shipped(on_hdfs.log_seq())  # a busy machine writes faster than it ships
-    on_hdfs.judge(talking)
+    on_hdfs.check(talking)
 
 
 @pytest.mark.soak
@@ -330,7 +330,7 @@ def test_a_name_node_that_is_away_and_in_safe_mode_delays_and_loses_nothing(
         PATIENCE_S,
         "what can be shipped now is, once HDFS takes it",
     )
-    on_hdfs.judge(talking)
+    on_hdfs.check(talking)
     wait_until(lambda: not _alarms(on_hdfs.local), PATIENCE_S, "the alarm goes")
 
 
@@ -357,7 +357,7 @@ def test_a_stopped_shipper_that_wakes_up_after_another_claimed_changes_nothing(
         cursor = on_hdfs.cursor()
         on_hdfs.wait_shipped(cursor + 1)
     on_hdfs.wait_shipped(on_hdfs.log_seq())
-    on_hdfs.judge(talking)
+    on_hdfs.check(talking)
 
 
 @pytest.mark.soak
@@ -395,7 +395,7 @@ def test_a_replica_that_becomes_a_standby_ships_no_more_and_who_takes_its_place_
         "ship", "now", "--claim", "--wait", "0", "--node-folder", str(site.local.place(0))
     )
     assert refused.returncode == 1 and "its replica is a standby" in refused.stderr
-    site.judge(talking)
+    site.check(talking)
 
 
 def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(
@@ -404,7 +404,7 @@ def test_half_written_leftovers_and_damage_are_swept_found_and_put_again(
     talking = talker(on_hdfs)
     wait_until(lambda: len(on_hdfs.files(".tig")) >= 3, PATIENCE_S, "three snapshots")
     on_hdfs.target.put(f"{on_hdfs.root}/_incoming/1-half", b"half")
-    whole = on_hdfs.judge(talking)
+    whole = on_hdfs.check(talking)
     place = ("--local", str(on_hdfs.local.folder))
     done = run("ship", "verify", *place)
     assert (done.returncode, done.stderr) == (0, "")
@@ -469,7 +469,7 @@ def test_without_an_hdfs_it_ships_into_the_nodes_own_folder(
     node = site.shipping_node()
     assert node is not None
     site.target = FolderTarget(tmp_path / "site" / f"node-{node}" / "shipped")
-    site.judge(talking)
+    site.check(talking)
     told = run("ship", "keys", "--local", str(site.local.folder))
     assert site.local.site.nodes[2].public_key.hex() in told.stdout
     other = (node + 1) % len(site.local.nodes)

@@ -208,7 +208,7 @@ def hurt(site: FaultyDiskSite, trial: Trial, rounds: int) -> None:
             step(*arguments)
 
 
-def hurt_and_judge(folder: Path, first_port: int, seed: int, rounds: int) -> None:
+def hurt_and_check(folder: Path, first_port: int, seed: int, rounds: int) -> None:
     """So many whole rounds; 0 is a short one."""
     site = FaultyDiskSite(folder / "site", first_port, log_level="warning", scrub_interval_ms=10)
     began_us = time.time_ns() // 1000
@@ -219,7 +219,7 @@ def hurt_and_judge(folder: Path, first_port: int, seed: int, rounds: int) -> Non
             hurt_shortly(site, trial)
         trial.settle()
         trial.finish()
-    trial.judge(halts_expected=True)
+    trial.check(halts_expected=True)
     times = trial.timestamps_us()
     assert began_us - 60_000_000 < min(times) and max(times) < time.time_ns() // 1000 + 60_000_000
 
@@ -228,11 +228,11 @@ def hurt_and_judge(folder: Path, first_port: int, seed: int, rounds: int) -> Non
 def test_faulty_disks_and_clocks_lose_nothing_and_say_why_they_halt(
     tmp_path: Path, free_ports: FreePorts, seed: int, rounds: int
 ) -> None:
-    hurt_and_judge(tmp_path, ports_in_a_row(free_ports), seed, rounds)
+    hurt_and_check(tmp_path, ports_in_a_row(free_ports), seed, rounds)
 
 
 @pytest.mark.soak
 def test_faulty_disks_and_clocks_again_and_again_lose_nothing(
     tmp_path: Path, free_ports: FreePorts, seed: int
 ) -> None:
-    hurt_and_judge(tmp_path, ports_in_a_row(free_ports), seed, rounds=10)
+    hurt_and_check(tmp_path, ports_in_a_row(free_ports), seed, rounds=10)

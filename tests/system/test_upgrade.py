@@ -40,7 +40,7 @@ def hidden(path: Path) -> Iterator[None]:
 
 def no_send_failed(trial: Trial) -> None:
     """All that was asked is acknowledged: no send failed, none is unknown."""
-    trial.judge()
+    trial.check()
     sends = [event for event in read(trial.path) if event.f == "send"]
     assert {event.type for event in sends} == {"invoke", "ok"}
 

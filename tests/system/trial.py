@@ -4,10 +4,10 @@
         hurt something
         trial.flows("what was hurt")          # messages sent from now on are acknowledged
         trial.finish()
-    trial.judge()                             # the site has stopped: against every replica's bytes
+    trial.check()                             # the site has stopped: against every replica's bytes
 
 The clients run in a thread of their own, which may live in a network namespace; the test's thread
-hurts. What they asked and were told is a ledger; `judge` holds it against the disks of all replicas
+hurts. What they asked and were told is a ledger; `check` holds it against the disks of all replicas
 and against itself.
 """
 
@@ -237,7 +237,7 @@ class Trial:
 
     # --- afterwards
 
-    def judge(self, *, halts_expected: bool = False) -> None:
+    def check(self, *, halts_expected: bool = False) -> None:
         """The ledger against itself and against every replica's bytes; the site has stopped."""
         log = Path(self.site.log.name).read_text(errors="replace")
         assert "Traceback" not in log, log[-4000:]

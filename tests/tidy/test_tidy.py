@@ -328,6 +328,7 @@ def test_no_name_is_added_that_the_glossary_advises_against(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tidy_names, "STILL_SAID", {"lane": 1})
+    monkeypatch.setattr(tidy_names, "STILL_IDENTIFIERS", {})
     glossary = (
         "| term | means | not |\n|---|---|---|\n| log session | a client | lane |\n| op | | |\n"
     )
@@ -345,6 +346,7 @@ def test_no_argument_of_the_program_is_named_by_what_the_glossary_advises_agains
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tidy_names, "STILL_SAID", {})
+    monkeypatch.setattr(tidy_names, "STILL_IDENTIFIERS", {})
     monkeypatch.setattr(tidy_names, "STILL_ARGUMENTS", ("place",))
     glossary = (
         "| term | means | not |\n|---|---|---|\n| slot | | place |\n| log session | | lane |\n"
@@ -356,6 +358,42 @@ def test_no_argument_of_the_program_is_named_by_what_the_glossary_advises_agains
         (ROLE, 5, "glossary")
     ]
     assert found(tmp_path, {ROLE: "A = 1\n"}) == [(ROLE, 1, "glossary")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "judge = 1",
+        "MAY_JUDGE = 1",
+        "ring.own_judge = 1",
+        "ring(judge=1)",
+        "import ring as judges",
+        "def f(*, a_judge: int) -> None: ...",
+        "class SecondJudge: ...",
+    ],
+)
+def test_no_identifier_of_program_and_tools_has_a_refused_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setattr(tidy_names, "STILL_SAID", {})
+    monkeypatch.setattr(tidy_names, "STILL_ARGUMENTS", ())
+    monkeypatch.setattr(tidy_names, "STILL_IDENTIFIERS", {"judge": 0})
+    files = {"docs/glossary.md": "", "tests/test_ring.py": "judge = 1\n"}
+    said = 'A = "judge"  # to judge, a judgement\n'
+    for path in ("tools/ring.py", ROLE):
+        written = files | {path: f"{said}{line}\n"}
+        assert (path, 2, "identifier") in found(tmp_path, written)
+        assert "identifier" not in {row[2] for row in found(tmp_path, files | {path: said})}
+
+
+def test_how_many_identifiers_still_have_a_word_only_shrinks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy_names, "STILL_IDENTIFIERS", {"judge": 2})
+    files = {"docs/glossary.md": "", ROLE: "judge = 1\nA_JUDGE = judge + judge\n"}
+    assert found(tmp_path, files) == []
+    assert found(tmp_path, {ROLE: "judge = 1\n"}) == [(ROLE, 1, "identifier")]
+    assert found(tmp_path, {ROLE: f"{files[ROLE]}to_judge = 1\n"}) == [(ROLE, 3, "identifier")]
 
 
 def test_what_tests_alone_use_is_no_part_of_the_program(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
 from appliance.formats.status.replica import NORMAL
 
 LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
-WRITES_JUDGED_MIN = 200  # of fewer, a p99 says nothing
+P99_WRITES_MIN = 200  # of fewer, a p99 says nothing
 WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt by everybody
 # Per cent of a volume's extents, or of its disk, that are taken: an alarm, which says how bad.
 SPACE_PERCENT = (80, 90, 95)
@@ -244,7 +244,7 @@ def _faulty(_shard: ShardLine, _member: Member, own: Replica) -> str:
 
 
 def _disk_slow(_shard: ShardLine, _member: Member, own: Replica) -> str:
-    slow = own.writes.count >= WRITES_JUDGED_MIN and own.writes.p99_us > WRITE_P99_US_MAX
+    slow = own.writes.count >= P99_WRITES_MIN and own.writes.p99_us > WRITE_P99_US_MAX
     return f"durable write p99 {own.writes.p99_us // 1000} ms" if slow else ""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from statistics import median_low
 from typing import Any
 
-from appliance.cores.console.alarms import WRITES_JUDGED_MIN
+from appliance.cores.console.alarms import P99_WRITES_MIN
 from appliance.cores.console.model import Look
 
 MINUTE_MS = 60_000
@@ -29,7 +29,7 @@ class Usual:
         for shard in look.shards:
             for member in shard.members:
                 own = member.own
-                if own is not None and own.writes.count >= WRITES_JUDGED_MIN:
+                if own is not None and own.writes.count >= P99_WRITES_MIN:
                     at = (shard.number, member.node)
                     figures = self._figures.setdefault(at, deque(maxlen=DAY_MINUTES))
                     figures.append(own.writes.p50_us)

@@ -31,7 +31,7 @@ class Choice:
     holder: int = 0
     ahead: dict[int, int] = field(default_factory=dict)
 
-    def judge(self, poster: int, scores: dict[int, Score]) -> None:
+    def decide(self, poster: int, scores: dict[int, Score]) -> None:
         """`poster` has just posted; `scores` has every candidate."""
         if self.holder not in scores:
             self.holder = max(scores, key=lambda node: scores[node]) if scores else 0

@@ -206,12 +206,12 @@ class Directory:
         return able or serving
 
     def _choose(self, poster: int) -> None:
-        self.publisher.judge(poster, self.candidates())
+        self.publisher.decide(poster, self.candidates())
         shards = {e.shard for held in self.documents.values() for e in held.status.endpoints}
         for shard in sorted(shards | set(self.shippers)):
             if 0 <= shard < FARM_SHARDS_MAX:
                 choice = self.shippers.setdefault(shard, Choice())
-                choice.judge(poster, self.shipping(shard))
+                choice.decide(poster, self.shipping(shard))
 
     # --- what is published ------------------------------------------------------------------------
 

@@ -167,11 +167,11 @@ class ServerLogin:
         )
 
     def _invitation(self, gate: Gate, request: RequestHead, now_ms: int) -> LoginResult:
-        judged = validate_join(gate.farm, gate.invitations, request, now_ms)
-        if isinstance(judged, Invited):
-            return LoginResult(_refusal(404), "invited", invited=judged)
+        validated = validate_join(gate.farm, gate.invitations, request, now_ms)
+        if isinstance(validated, Invited):
+            return LoginResult(_refusal(404), "invited", invited=validated)
         delay_ms = self._doorway.failure_delay_ms(self._address, now_ms)
-        return LoginResult(_refusal(404), judged, delay_ms)
+        return LoginResult(_refusal(404), validated, delay_ms)
 
     def _proof(
         self, gate: Gate, request: RequestHead, target: str, given: Authorization, now_ms: int

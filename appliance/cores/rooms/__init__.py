@@ -1,19 +1,19 @@
 """The state machine of a shard: what the replicated log means for its rooms.
 
 Purpose. The log hands every member the same batches of records in the same order; `Rooms.commit`
-judges each record, gives it its place and answers with one result each. Nothing here reads a clock,
-a random number or a disk, so equal histories give equal bytes: tables, segments, results.
+validates each record, gives it its place and answers with one result each. Nothing here reads a
+clock, a random number or a disk, so equal histories give equal bytes: tables, segments, results.
 
 Idea. A record that is accepted gets two numbers without gaps, `seq` in its room and `log_seq` in
 the shard, and names the hash of the room's record before. It is copied once, into the shared ring,
 from which edges read the newest records and from which the disk is written. A record that is
-refused leaves no trace: a retry is judged again.
+refused leaves no trace: a retry is validated again.
 
-    batch --> judge (window, policy, storage, limits) --> OpenSegment.append --> result
+    batch --> validate (window, policy, storage, limits) --> OpenSegment.append --> result
                 |             |                              |
               Windows      RoomTable, Retention            ring, leaves, footer --> SegmentWrite
 
-Judging, in this order; the first that applies answers:
+Validating, in this order; the first that applies answers:
 
     room_unknown        no such room, and the record does not create it
     forbidden           the window of this device and room belongs to another author

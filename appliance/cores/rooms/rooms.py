@@ -7,11 +7,11 @@ from appliance.base.layout import picked
 from appliance.base.table import Table
 from appliance.cores.rooms import admission, restore
 from appliance.cores.rooms.carrying import Carrying
-from appliance.cores.rooms.judge import ACCEPTED, CREATED, Judge, owner_of
 from appliance.cores.rooms.open_segment import OpenSegment, SegmentWrite
 from appliance.cores.rooms.retention import Retention
 from appliance.cores.rooms.room_table import RoomTable
 from appliance.cores.rooms.shipping import Shipping
+from appliance.cores.rooms.validator import ACCEPTED, CREATED, Validator, owner_of
 from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.checkpoint import CarryingState, Manifest, ShippingState
@@ -40,7 +40,7 @@ from appliance.formats.record import (
 from appliance.formats.session import OK, RESULT_STRUCT
 from appliance.formats.sharing import site_words
 
-_JUDGED = picked(
+_VALIDATED = picked(
     RECORD, "room_id", "msg_id", "author_id", "timestamp", "client_id", "client_seq", "flags"
 )
 _ZERO4, _ZERO32 = bytes(4), bytes(32)
@@ -80,7 +80,7 @@ class Rooms:
         self._carrying = Carrying()
         self._crossing = 0
         self._segment = OpenSegment(geometry=geometry, cluster=cluster, shard=shard, ring=ring)
-        self._judge = Judge(
+        self._validator = Validator(
             geometry,
             self._rooms,
             self._windows,
@@ -138,23 +138,23 @@ class Rooms:
         assert self.can_commit(len(body) // RECORD_SIZE)
         view = memoryview(body)
         timestamp = self._begin(operation, timestamp, view)
-        judge, segment = self._judge.judge, self._segment
+        validate, segment = self._validator.validate, self._segment
         append, advance_window = segment.append, self._windows.advance
         pack, made_later = RESULT_STRUCT.pack_into, any_made_later(body)
-        binds, taken = self._judge.binds, segment.ids.log_seq_of
+        binds, taken = self._validator.binds, segment.ids.log_seq_of
         full_log_seq = self._full_log_seq(operation)
         results = bytearray(len(body) // RECORD_SIZE * RESULT_SIZE)
         heads: dict[int, list[Any]] = {}  # row of a room -> [hash of its newest record, seq]
         # (room, device, author) -> [next client_seq, row of its window, head of its room, whose]
         senders: dict[tuple[bytes, bytes, int], list[Any]] = {}
         log_seq, start, at = segment.log_seq, 0, 0
-        for fields in _JUDGED.iter_unpack(body):
+        for fields in _VALIDATED.iter_unpack(body):
             room_id, msg_id, author_id, own_timestamp, client_id, client_seq, kind = fields
             record = view[start : start + RECORD_SIZE]
             start += RECORD_SIZE
             sender = senders.get((room_id, client_id, author_id))
             # A device's next message to a room that took one of it in this batch: nothing that the
-            # judge looks at has changed but the place that is left, and no window had to go.
+            # validate looks at has changed but the place that is left, and no window had to go.
             if (
                 sender is None
                 or sender[0] != client_seq
@@ -162,7 +162,7 @@ class Rooms:
                 or log_seq >= full_log_seq
                 or (taken.setdefault(msg_id, log_seq + 1) <= log_seq and binds)
             ):
-                code, first, second = judge(log_seq, timestamp, fields, record, full_log_seq)
+                code, first, second = validate(log_seq, timestamp, fields, record, full_log_seq)
                 if code != ACCEPTED:
                     pack(results, at, first, second, 0, code, _ZERO4, _ZERO32)
                     at += RESULT_SIZE
@@ -216,16 +216,16 @@ class Rooms:
 
     def _begin(self, operation: int, timestamp: int, body: memoryview) -> int:
         """The time that records of this prepare bear, unless it corrects the clock: whether it
-        does, and whether it binds ids, is told to the judge."""
+        does, and whether it binds ids, is told to the validator."""
         assert operation in OPERATIONS_APPEND
         own_us = timestamp - self.ahead_us
-        self._judge.corrects = False
-        self._judge.binds = operation == OPERATION_APPEND_BINDING
+        self._validator.corrects = False
+        self._validator.binds = operation == OPERATION_APPEND_BINDING
         if operation == OPERATION_APPEND_CLOCK and len(body) == RECORD_SIZE:
             asked = event.decode_correction(admission.body_of(body))
             borne_us = timestamp_in(body)
             noted = asked is not None and asked[1:] == (own_us, self.ahead_us)
-            self._judge.corrects = noted and borne_us < own_us
+            self._validator.corrects = noted and borne_us < own_us
         return own_us
 
     def _take_effect(self, kind: int, room_row: int, record: memoryview) -> None:

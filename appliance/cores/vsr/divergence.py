@@ -29,10 +29,10 @@ def compare(member: Member, place: int, op: int, checkpoint_id: bytes) -> None:
     if peer_id not in member.diverged:
         member.mark("diverged")
         member.diverged[peer_id] = (op, member.tick)
-    judge(member)
+    check(member)
 
 
-def judge(member: Member) -> None:
+def check(member: Member) -> None:
     """Halt, or go on without those that are wrong, once it can be told."""
     own = member.checkpoint
     assert own is not None

@@ -59,13 +59,13 @@ def parse(
     return decode_reconfigure(raw)
 
 
-# --- judging ------------------------------------------------------------------------------------
+# --- validating ---------------------------------------------------------------------------------
 
 
-def judge(agreed: Configuration, change: MemberChange | Reconfigure) -> Verdict:
+def validate(agreed: Configuration, change: MemberChange | Reconfigure) -> Verdict:
     """What a change means to the group as the log has left it."""
     if isinstance(change, Reconfigure):
-        return _judge_order(agreed, change)
+        return _validate_order(agreed, change)
     assert len(agreed.members) <= MEMBERS_MAX
     known = change.replica_id in agreed.members
     if known == (change.kind == KIND_ADD):
@@ -81,7 +81,7 @@ def judge(agreed: Configuration, change: MemberChange | Reconfigure) -> Verdict:
     return Verdict.OK
 
 
-def _judge_order(agreed: Configuration, change: Reconfigure) -> Verdict:
+def _validate_order(agreed: Configuration, change: Reconfigure) -> Verdict:
     if change.epoch == agreed.epoch and agreed.epoch > 0:
         same = change.members == agreed.members
         return Verdict.ALREADY_APPLIED if same else Verdict.CONFLICT
@@ -97,7 +97,7 @@ def _judge_order(agreed: Configuration, change: Reconfigure) -> Verdict:
 
 
 def stamp(member: Member, operation: int, body: bytearray) -> None:
-    """As primary: judge a change and put verdict and outcome into it, before it is prepared. No
+    """As primary: validate a change and put verdict and outcome into it, before it is prepared. No
     other change is in the log above commit_min then: see `pending`.
     """
     assert member.normal_primary
@@ -105,7 +105,7 @@ def stamp(member: Member, operation: int, body: bytearray) -> None:
     change = parse(operation, body)
     assert change is not None
     agreed = member.agreed
-    verdict = judge(agreed, change)
+    verdict = validate(agreed, change)
     if verdict == Verdict.OK and member.members_old is not None:
         verdict = Verdict.IN_PROGRESS
     if isinstance(change, Reconfigure):

@@ -98,7 +98,7 @@ class Doer:
         self._keeping, self._is_new = asyncio.Lock(), asyncio.Event()
         self._runs: deque[_Run] = deque()
         self._number = 0
-        self._judging: set[tuple[str, int]] = set()
+        self._checking: set[tuple[str, int]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -121,7 +121,7 @@ class Doer:
         targets = _targets(act, about)
         if busy := self._busy(targets):
             raise ActRefused(busy)
-        self._judging |= targets
+        self._checking |= targets
         try:
             try:
                 await self._asked.poll_beside()
@@ -149,7 +149,7 @@ class Doer:
                 raise ActRefused(f"type {name} to say that it is meant: nothing was changed")
             run = self._started(act, order, look, who, came_from)
         finally:
-            self._judging -= targets
+            self._checking -= targets
         await self.keep()
         task = asyncio.create_task(self._perform(run, act))
         self._tasks.add(task)
@@ -161,9 +161,9 @@ class Doer:
         for run in self._runs:
             if run.runs and run.act is not None and _targets(run.act, run.about) & targets:
                 return f"“{run.told.what}” is under way: wait until it has ended"
-        if self._judging & targets:
+        if self._checking & targets:
             return "another act there is being judged: wait a second"
-        if sum(run.runs for run in self._runs) + len(self._judging) >= RUNNING_MAX:
+        if sum(run.runs for run in self._runs) + len(self._checking) >= RUNNING_MAX:
             return f"{RUNNING_MAX} acts are under way: wait until one has ended"
         return ""
 

@@ -186,10 +186,10 @@ def _decisions(
     )
     solo = block.replica_count == 1
     log = block.epoch << 32 | block.log_view
-    judged = [
+    decided = [
         decide(slot, op_max=op_max, limit=limit, solo=solo, log_viewstamp=log) for slot in slots
     ]
-    decisions = [decision for _, decision in judged]
+    decisions = [decision for _, decision in decided]
     for index in torn(
         slots,
         decisions,
@@ -199,7 +199,7 @@ def _decisions(
         geometry=geometry,
     ):
         decisions[index] = Decision.TORN
-    return decisions, [row for row, _ in judged]
+    return decisions, [row for row, _ in decided]
 
 
 def _prepare_body(reader: VolumeReader, index: int, header: Header) -> memoryview | None:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from appliance.base.limits import CHANNEL_TEXT_KEPT_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
-from appliance.simulation.federation.judge import Broken, Judge
+from appliance.simulation.federation.checkers import Broken, Checkers
 from appliance.simulation.federation.network import SiteNetwork
 from appliance.simulation.federation.options import MINUTE_MS, Options
 from appliance.simulation.federation.site import Site
@@ -47,7 +47,7 @@ class FederationWorld:
             Site(number, parameters, self.prng.fork(), options.skew_ms)
             for number in range(options.sites)
         ]
-        self.judge = Judge(self.sites)
+        self.checkers = Checkers(self.sites)
         self.counts: Counter[str] = Counter()
         self._timers = [0] * options.sites  # number of the timer that counts
         self._chain = blake2b(digest_size=16)
@@ -66,7 +66,7 @@ class FederationWorld:
             self.schedule.run_until(end_us)
             self._make_peace()
             outcome.quiet_ms = self._wait_for_quiet()
-            self.judge.final()
+            self.checkers.final()
         except Broken as error:
             outcome.rule, outcome.failure = error.rule, str(error)
         except AssertionError as error:
@@ -79,7 +79,7 @@ class FederationWorld:
     def _wait_for_quiet(self) -> int:
         start_us = self.schedule.now_us
         while True:
-            different = self.judge.unequal()
+            different = self.checkers.unequal()
             quiet_ms = (self.schedule.now_us - start_us) // 1000
             if not different:
                 return quiet_ms
@@ -221,7 +221,7 @@ class FederationWorld:
     def _act(self, site: Site, effects: list[told.Effect]) -> None:
         channel = site.channel
         assert channel is not None
-        self.judge.on_effects(site, channel, effects, site.now_ms(self.true_ms()))
+        self.checkers.on_effects(site, channel, effects, site.now_ms(self.true_ms()))
         appended = False
         for effect in effects:
             if isinstance(effect, told.Broadcast):
@@ -270,7 +270,7 @@ class FederationWorld:
                 )
                 for effect in effects:
                     if isinstance(effect, told.Sent):
-                        self.judge.on_own(site, effect.message_id, place, effect.lamport)
+                        self.checkers.on_own(site, effect.message_id, place, effect.lamport)
             self._carry_out(site, effects)
 
     def _check_own(self, site: Site) -> None:
@@ -285,14 +285,14 @@ class FederationWorld:
         if len(own) != len(places):
             raise Broken("own messages after a start", f"{site.name}: {len(own)}")
         for (lamport, message_id), place in zip(own, places, strict=True):
-            self.judge.on_own(site, message_id, place, lamport)
+            self.checkers.on_own(site, message_id, place, lamport)
 
     def _receive(self, number: int, source: int, data: bytes) -> None:
         site = self.sites[number]
         if site.channel is None:
             return
         self.trace(site, f"receive {source} {len(data)}")
-        self.judge.on_input(site, data)
+        self.checkers.on_input(site, data)
         self._carry_out(site, site.channel.on_message(data, site.now_ms(self.true_ms())))
 
     def _arm(self, site: Site) -> None:

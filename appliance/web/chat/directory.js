@@ -54,14 +54,14 @@ export class Directory {
   // Whether `signed` is newer than what is known. One that does not fit changes nothing.
   async take(signed) {
     if (!this.usable || signed === "") return false;
-    const { why, content } = await this.judge(signed);
+    const { why, content } = await this.validate(signed);
     this.refused = why;
     if (why !== "" || content.version === this.content?.version) return false;
     this.content = content;
     return true;
   }
 
-  async judge(signed) {
+  async validate(signed) {
     try {
       const whole = JSON.parse(signed);
       const { content, delegation, signature } = whole;

@@ -48,7 +48,7 @@ class Model:
         return max(window["seqs"]) if window else 0
 
     def _apply(self, now: int, raw: bytes) -> tuple[int, int, int, int, bytes]:
-        code, seq, log_seq = self._judge(now, raw)
+        code, seq, log_seq = self._validate(now, raw)
         if code != OK:
             return code, seq, log_seq, 0, bytes(32)
         room, client, author, kind, number, body = self._fields(raw)
@@ -139,7 +139,7 @@ class Model:
         msg_id = int.from_bytes(raw[16:32], "little")
         return (msg_id >> 80) * 1000 if msg_id >> 76 & 15 == 7 else 0
 
-    def _judge(self, now: int, raw: bytes) -> tuple[int, int, int]:
+    def _validate(self, now: int, raw: bytes) -> tuple[int, int, int]:
         room, client, author, kind, number, body = self._fields(raw)
         if room not in self.rooms and kind != CREATE:
             return UNKNOWN, 0, 0

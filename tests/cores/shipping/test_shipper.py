@@ -66,11 +66,11 @@ def test_random_faults_ship_each_record_exactly_once(seed: int, number: int) -> 
     world = World(seed + number)
     for _ in range(6):
         world.run(250)
-        world.judge()
+        world.check()
     world.run(600, calm=True)
     world.wall_us += 3 * PERIOD_US
     world.run(900, calm=True)
-    world.judge()
+    world.check()
     assert world.shard.rooms.shipping.manifest_count > 5
     behind = world.wall_us - world.shard.rooms.shipping.period_start_us
     assert behind < 30 * PERIOD_US
@@ -91,7 +91,7 @@ def test_the_first_in_turn_claims_and_a_period_goes_its_way(world: World) -> Non
     assert told(world, 1, 3) == [SHIP_CLAIM, Sweep]
     world.wall_us += PERIOD_US
     assert told(world, 1, 7) == [SHIP_ANNOUNCE, Put, PutManifest, SHIP_MANIFEST, Sweep, PutHead]
-    world.judge()
+    world.check()
     assert world.leftovers() == []
     assert len(world.files) == 3
 
@@ -134,7 +134,7 @@ def test_the_operator_ends_a_period_at_a_second_of_his(world: World) -> None:
     world.wall_us += PERIOD_US
     told(world, 1, 7)
     assert world.manifests()[1].value.period_end_us % PERIOD_US == 0  # in step again
-    world.judge()
+    world.check()
 
 
 def test_a_period_of_a_log_that_is_ahead_ends_by_the_time_of_the_log(world: World) -> None:
@@ -151,7 +151,7 @@ def test_a_period_of_a_log_that_is_ahead_ends_by_the_time_of_the_log(world: Worl
     assert shipper.late_us(source, world.clock_us) == 0
     world.log_us = world.shard.timestamp = end + 7
     assert told(world, 1, 7) == [SHIP_ANNOUNCE, Put, PutManifest, SHIP_MANIFEST, Sweep, PutHead]
-    world.judge()
+    world.check()
 
 
 def test_periods_go_on_where_the_clock_was_corrected(world: World) -> None:
@@ -167,7 +167,7 @@ def test_periods_go_on_where_the_clock_was_corrected(world: World) -> None:
     for _ in range(3):
         world.wall_us += PERIOD_US
         told(world, 1, 8)
-    world.judge()
+    world.check()
     first, *others = (signed.value for signed in world.manifests())
     assert others
     assert [file.first_log_seq for file in first.files] == [1, seam]
@@ -201,7 +201,7 @@ def test_a_correction_that_is_not_replayed_here_yet_is_found_when_it_is(
         world.wall_us += PERIOD_US
         told(world, 1, 20)
     assert world.source.seams(ahead_us) == {seam: 0}
-    world.judge()
+    world.check()
     files = [file.first_log_seq for signed in world.manifests() for file in signed.value.files]
     assert seam in files
 
@@ -271,7 +271,7 @@ def test_a_wish_to_end_a_period_leaves_those_that_are_over_as_they_are(world: Wo
     ends = [signed.value.period_end_us for signed in world.manifests()]
     assert close_at in ends
     assert all(end % PERIOD_US == 0 for end in ends if end != close_at)
-    world.judge()
+    world.check()
 
 
 def test_who_begins_compares_the_target_with_the_log_before_he_puts_a_head(world: World) -> None:
@@ -294,7 +294,7 @@ def test_an_idle_period_gets_a_manifest_without_files(world: World) -> None:
     assert steps.count(Put) == 1  # the records that closed the first period
     idle = [s.value for s in world.manifests() if not s.value.files]
     assert [manifest.record_count for manifest in idle] == [0, 0]
-    world.judge()
+    world.check()
 
 
 def test_sealed_segments_are_put_before_their_period_ends(world: World) -> None:
@@ -305,7 +305,7 @@ def test_sealed_segments_are_put_before_their_period_ends(world: World) -> None:
     world.wall_us += PERIOD_US
     assert told(world, 1, 3) == [SHIP_ANNOUNCE, Put, PutManifest]
     told(world, 1, 3)
-    world.judge()
+    world.check()
 
 
 def test_a_restarted_process_claims_again_and_finds_its_files(world: World) -> None:
@@ -333,7 +333,7 @@ def test_another_node_takes_over_what_is_late_and_where_nothing_moves(world: Wor
         assert told(world, 0, 1) in ([], [Look])  # its turn comes later
     assert steps == [Look] * 5
     assert told(world, 2, 5) == [SHIP_CLAIM, Sweep, Put, PutManifest, SHIP_MANIFEST]
-    world.judge()
+    world.check()
 
 
 def choose(world: World, node: int) -> None:
@@ -420,7 +420,7 @@ def test_nobody_claims_while_the_target_is_away_for_all(world: World) -> None:
     world.down = False
     world.wall_us += 31_000_000  # its longest pause
     told(world, 1, 60)
-    world.judge()
+    world.check()
     assert world.shard.rooms.shipper_cursor >= 7
 
 
@@ -445,7 +445,7 @@ def test_a_fenced_shipper_stops_at_once(world: World) -> None:
     zombie.lag = 100  # its replica does not show it the claim
     zombie.core.on_state(zombie.core.state, zombie.core.cursor, 10**6, world.now_us)
     told(world, 0, 10)
-    world.judge()
+    world.check()
     assert len(world.manifests()) == 1
 
 

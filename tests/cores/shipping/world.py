@@ -260,7 +260,7 @@ class World:
         ]
         return sorted(found, key=lambda signed: signed.value.number)
 
-    def judge(self) -> None:
+    def check(self) -> None:
         """Every record up to the cursor in exactly one file of one manifest, the log agrees."""
         rooms, found = self.shard.rooms, self.manifests()
         told = self.source.manifests()

@@ -492,7 +492,7 @@ def test_a_head_at_the_end_of_the_ring_is_certain() -> None:
 # --- what counts as bad ---------------------------------------------------------------------------
 
 
-def judged(raw: bytes | None, index: int = INDEX) -> Found:
+def evaluated(raw: bytes | None, index: int = INDEX) -> Found:
     return recovery.read_header(raw, index=index, cluster=CLUSTER, shard=SHARD, geometry=SMALL)[0]
 
 
@@ -503,19 +503,19 @@ def flipped(raw: bytes, bit: int) -> bytes:
 
 
 def test_a_header_at_another_place_or_of_another_log_is_bad() -> None:
-    assert judged(OLD.raw) == OP and judged(MIDDLE.raw) == OP
-    assert judged(blank(INDEX).raw) == NIL
-    assert judged(None) == BAD and judged(bytes(128)) == BAD
-    assert judged(OLD.raw, INDEX + 1) == BAD, "misdirected"
-    assert judged(blank(INDEX + S).raw) == BAD, "a reserved entry names its slot"
+    assert evaluated(OLD.raw) == OP and evaluated(MIDDLE.raw) == OP
+    assert evaluated(blank(INDEX).raw) == NIL
+    assert evaluated(None) == BAD and evaluated(bytes(128)) == BAD
+    assert evaluated(OLD.raw, INDEX + 1) == BAD, "misdirected"
+    assert evaluated(blank(INDEX + S).raw) == BAD, "a reserved entry names its slot"
     for cluster, shard in ((b"another cluster ", SHARD), (CLUSTER, SHARD + 1)):
         foreign = env.make(
             env.PREPARE, cluster=cluster, shard=shard, operation=env.OPERATION_NOOP, op=INDEX
         )
-        assert judged(foreign.raw) == BAD
+        assert evaluated(foreign.raw) == BAD
     other = env.make(env.PREPARE_OK, cluster=CLUSTER, shard=SHARD, op=INDEX)
-    assert judged(other.raw) == BAD
+    assert evaluated(other.raw) == BAD
 
 
 def test_every_flipped_bit_of_a_header_is_found() -> None:
-    assert all(judged(flipped(OLD.raw, bit)) == BAD for bit in range(128 * 8))
+    assert all(evaluated(flipped(OLD.raw, bit)) == BAD for bit in range(128 * 8))

@@ -247,7 +247,7 @@ def test_a_request_of_another_site_is_refused_before_its_body_is_read(node: Test
     on_stage(node, story)
 
 
-async def judged(**heads: str) -> int:
+async def answered(**heads: str) -> int:
     """The status that a request with these heads gets from the guard."""
     said: list[dict[str, Any]] = []
 
@@ -290,7 +290,7 @@ async def judged(**heads: str) -> int:
     ],
 )
 def test_host_and_origin_are_judged(heads: dict[str, str], status: int) -> None:
-    assert asyncio.run(judged(**heads)) == status
+    assert asyncio.run(answered(**heads)) == status
 
 
 @pytest.mark.parametrize(

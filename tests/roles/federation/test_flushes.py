@@ -48,12 +48,12 @@ class Disk:
         )
         return channel, channel.open(now)
 
-    def after_a_crash(self, judge: Callable[[Channel], None]) -> None:
+    def after_a_crash(self, check: Callable[[Channel], None]) -> None:
         self._count += 1
         place = self._copies / str(self._count)
         shutil.copytree(self.folder, place)
         store = LmdbChannelStore(place)
-        judge(self.open(store)[0])
+        check(self.open(store)[0])
         store.close()
 
 

@@ -144,7 +144,7 @@ def retain(stage: Stage, n: str, op: str) -> None:
 def write_until(stage: Stage, op: str) -> None:
     """C1 asks one record after the other until `op` is committed, each answered."""
     speaker, target = stage.speakers[0], stage.number(op)
-    while stage.judge.log.op < target:
+    while stage.checkers.log.op < target:
         _write(stage, speaker, 1)
 
 

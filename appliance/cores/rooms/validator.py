@@ -50,7 +50,7 @@ def owner_of(author_id: int, kind: int) -> int:
     return 0 if kind == KIND_FEDERATED else author_id
 
 
-class Judge:
+class Validator:
     """Looks at one record after the other; changes nothing."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Judge:
         self._room_row_of = rooms.row_of
         self._window_row_of = windows.row_of
 
-    def judge(
+    def validate(
         self,
         log_seq: int,
         timestamp: int,

@@ -24,7 +24,7 @@ class Broken(Exception):
         self.rule = rule
 
 
-class Judge:
+class Checkers:
     """Knows everything that any site was told, which no site does."""
 
     def __init__(self, sites: list[Site]) -> None:

@@ -28,7 +28,7 @@ from appliance.simulation.options import Options
 CLOCK_TOLERANCE_US = 12_000_000  # a clock's first interval may be 10 s wide on each side
 
 
-class Judge:
+class Checkers:
     """Told of everything; raises a Violation when something does not hold."""
 
     def __init__(self, *, options: Options, geometry: Geometry, cluster: bytes, shard: int) -> None:
