@@ -204,7 +204,6 @@ STILL_SAID: dict[str, int] = {
     "company": 1,
     "door": 4,  # of tests
     "lane": 3,  # an I/O lane of a volume
-    "look": 14,
     "mend": 5,
     "place": 49,
     "settle": 24,
@@ -215,12 +214,13 @@ STILL_SAID: dict[str, int] = {
     "wish": 6,
 }
 # Those of which arguments of the program are named, too. A word that is not here names none.
-STILL_ARGUMENTS = ("beat", "look", "place", "talker", "tour", "verdict", "wish")
+STILL_ARGUMENTS = ("beat", "place", "talker", "tour", "verdict", "wish")
 
 # Those that are refused for variables and attributes of the program and of these tools, too, and
 # in how many identifiers they still are, each counted once in a file. A count may only go down.
 STILL_IDENTIFIERS: dict[str, int] = {
     "judge": 0,
+    "look": 0,
 }
 
 # Bytes are cut by numbers in this room alone; a smaller number counts things. (Elsewhere a slice is

@@ -17,7 +17,7 @@ import click
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.cores.console.about import About
 from appliance.cores.console.acts import BY_NAME
-from appliance.cores.console.model import Look
+from appliance.cores.console.model import SiteSnapshot
 from appliance.cores.console.process_acts import SCRUB_S
 from appliance.cores.console.stakes import REPLICA, loss
 from appliance.drivers.host.neighbours import neighbours
@@ -186,12 +186,12 @@ def start(name: str, local: Path | None, node_folder: Path | None, process: str 
 def step_down(name: str, local: Path | None, node_folder: Path | None, shard: int | None) -> None:
     """Let another replica lead each shard that NAME leads; NAME goes on as a backup."""
     place, index = _found(local, node_folder, name)
-    look = place.seen()
-    led = [line.number for line in look.shards if line.primary and line.primary.node == index]
+    snapshot = place.seen()
+    led = [line.number for line in snapshot.shards if line.primary and line.primary.node == index]
     if shard is not None:
-        if shard not in range(len(look.shards)):
+        if shard not in range(len(snapshot.shards)):
             raise ConfigurationError(
-                f"the site has no shard {shard}; allowed: 0 to {len(look.shards) - 1}"
+                f"the site has no shard {shard}; allowed: 0 to {len(snapshot.shards) - 1}"
             )
         led = [shard]
     if not led:
@@ -228,12 +228,12 @@ def scrub(name: str, local: Path | None, node_folder: Path | None, shard: int | 
         shards = [shard]
     for number in shards:
         about = About(index, f"{REPLICA}{number}")
-        look = place.seen()
-        if why := BY_NAME["scrub"].refusal(look, about):
+        snapshot = place.seen()
+        if why := BY_NAME["scrub"].refusal(snapshot, about):
             raise StorageError(why)
         read_all(_own(place, name).folder, cluster=place.site.cluster, shard=number)
         until(
-            partial(_is_read, place, about, look),
+            partial(_is_read, place, about, snapshot),
             SCRUB_S,
             f"the replica of shard {number} on {name} has not read all that it holds",
         )
@@ -244,7 +244,7 @@ def scrub(name: str, local: Path | None, node_folder: Path | None, shard: int | 
 # --- asking ---------------------------------------------------------------------------------------
 
 
-def _is_read(place: ActSite, about: About, before: Look) -> bool:
+def _is_read(place: ActSite, about: About, before: SiteSnapshot) -> bool:
     return BY_NAME["scrub"].seen(place.seen(), about, before)
 
 

@@ -10,13 +10,13 @@ import click
 from appliance.base.errors import StorageError
 from appliance.cores.console.about import NOBODY, About
 from appliance.cores.console.acts import BY_NAME, about_names, in_words, refusal
-from appliance.cores.console.model import Look
+from appliance.cores.console.model import SiteSnapshot
 from appliance.cores.console.stakes import LEVEL_FIRST
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site
 from appliance.node.catalogue import ROLES
-from appliance.roles.console.watch import LOOK_S, watch_of_site
+from appliance.roles.console.watch import PROBE_S, watch_of_site
 from appliance.roles.operator.noting import note
 
 READY_S = 60.0  # for a member to come close enough to the others
@@ -29,9 +29,9 @@ class ActSite:
 
     def __init__(self, folder: Path, path: Path, site: Site) -> None:
         self.folder, self.path, self.site = folder, path, site
-        self._watch = watch_of_site(folder / SITE_FILE, path, site, ROLES, patience_s=LOOK_S)
+        self._watch = watch_of_site(folder / SITE_FILE, path, site, ROLES, patience_s=PROBE_S)
 
-    def seen(self) -> Look:
+    def seen(self) -> SiteSnapshot:
         """How all is now. Answers within a second, also when processes are dead or stand still:
         those do not serve."""
         asyncio.run(self._watch.poll_beside())
@@ -54,8 +54,8 @@ class ActSite:
 
     def is_so(self, act: str, about: About) -> bool:
         """Whether what the act brings about is there already."""
-        look = self.seen()
-        return BY_NAME[act].seen(look, about, look)
+        snapshot = self.seen()
+        return BY_NAME[act].seen(snapshot, about, snapshot)
 
     def record(self, act: str, about: About, what: str = "") -> None:
         """Have it written that the act was done; said where that is not certain."""

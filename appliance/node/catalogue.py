@@ -31,7 +31,7 @@ class RoleRow:
     number, `option` is its name under `tigerchat start` and `option_default` what it is when left
     out (None: it must be said). `status`: what its processes say of themselves, by which they are
     shown by `status`, on the console and in the metrics; None: they are not asked. One that
-    `looks_at_all` is made with the rows of all roles.
+    `given_all` is made with the rows of all roles.
     """
 
     name: str
@@ -45,7 +45,7 @@ class RoleRow:
     vital: bool = True
     nice: int = 0
     status: type[Status] | None = None
-    looks_at_all: bool = False
+    given_all: bool = False
 
     @property
     def option_is_required(self) -> bool:
@@ -64,7 +64,7 @@ class RoleRow:
     def make(self, node: NodeFolder, number: int, log: logging.Logger) -> Role:
         """The role itself; imports its module."""
         make_role: Callable[..., Role] = importlib.import_module(self.module).make_role
-        if self.looks_at_all:
+        if self.given_all:
             return make_role(node, number, log, ROLES)
         return make_role(node, number, log)
 
@@ -113,7 +113,7 @@ ROLES: tuple[RoleRow, ...] = (
         _once,
         STOP_SERVICES,
         status=ConsoleStatus,
-        looks_at_all=True,
+        given_all=True,
     ),
     RoleRow(
         "keeper",

@@ -34,7 +34,7 @@ from appliance.roles.operator.volumes import (
     volume_complete,
 )
 
-LOOK_S = 2.0  # for the other members to answer
+PROBE_S = 2.0  # for the other members to answer
 
 
 def format_node_folder(
@@ -112,7 +112,7 @@ def _refuse_known_members(node: NodeFolder, *, new_site: bool) -> None:
 async def _begun(node: NodeFolder, shard: Shard) -> int | None:
     """How many operations the group has stored; None: nobody answers."""
     async with OperatorSession(node, shard) as session:
-        await session.look(LOOK_S)
+        await session.poll(PROBE_S)
         return session.commit if session.commit >= 0 else None
 
 

@@ -53,7 +53,7 @@ _IDENTIFIER = "tigerchat"  # what the identifiers of a node's lines begin with
 _SECRET_SIZE_MIN = 12  # bytes: shorter words stand in any text
 # what people are shown once, or show: a token, the console's secret, a join code, a password in an
 # address, what a request bears
-_LOOKS_SECRET = re.compile(
+_SECRET_LIKE = re.compile(
     rb"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"
     rb"|(?<=one-time secret: )\S+"
     rb"|\bTC1-[A-Za-z2-7-]{16,}"
@@ -215,7 +215,7 @@ class Cleaner:
     def __call__(self, text: bytes) -> bytes:
         for secret in self._secrets:
             text = text.replace(secret, LEFT_OUT)
-        return _LOOKS_SECRET.sub(LEFT_OUT, text)
+        return _SECRET_LIKE.sub(LEFT_OUT, text)
 
 
 def secrets_of(folder: Path) -> set[bytes]:

@@ -34,7 +34,7 @@ from appliance.node.child import Program
 from appliance.roles.console.watch import watch_of_site
 from appliance.roles.operator.keeping import STOP_S, Keeper, answers_alone, until
 
-LOOK_S = 2.0  # for a process to say how it is: a node that is busy is waited for
+PROBE_S = 2.0  # for a process to say how it is: a node that is busy is waited for
 PAUSE_S = 0.2  # between two looks at a site
 Say = Callable[[str], None]
 
@@ -110,7 +110,7 @@ class Upgrade:
         self._patience_s, self._force = patience_s, force
         first = self.nodes[0].folder
         self._watch = watch_of_site(
-            first / SITE_FILE, first, site, ROLES, patience_s=LOOK_S, tell=say
+            first / SITE_FILE, first, site, ROLES, patience_s=PROBE_S, tell=say
         )
 
     def poll(self) -> None:

@@ -296,7 +296,7 @@ class Edge:
         if effect[0] == core.REQUEST:
             _, _, index, body, count = effect
             self._request(self.log_sessions[index], bytes(body[SESSION_BLOCK_SIZE:]), count)
-        elif effect[0] == core.LOOK_UP:
+        elif effect[0] == core.LOOKUP:
             self.chat.locally(self._lookup, self.machine.disk.life, self.life, effect[2])
         elif effect[0] == core.MEND:
             self.chat.locally(self._mend, self.machine.disk.life, effect[2])

@@ -32,7 +32,7 @@ from appliance.simulation.trace import WORLD, Trace
 SHARD = 0
 
 QUIET_TICKS = 100  # watched after everything has converged
-LOOK_TICKS = 20  # how often the end of a phase is looked for
+POLL_TICKS = 20  # how often the end of a phase is looked for
 TOURS_FACTOR = 4  # so much longer at most while scrubbers have not seen everything
 
 
@@ -240,8 +240,8 @@ class World:
 
     def safety(self) -> None:
         """All faults on, until every device is done or the time is up."""
-        for _ in range(self.options.safety_ticks // LOOK_TICKS):
-            self.run_ticks(LOOK_TICKS)
+        for _ in range(self.options.safety_ticks // POLL_TICKS):
+            self.run_ticks(POLL_TICKS)
             if self.clients.done:
                 break
 
@@ -253,16 +253,16 @@ class World:
         self.trace.add(self.schedule.now_us, kinds.PHASE, WORLD, mask)
         self._heal(core)
         closed, reason = False, ""
-        looks = self.options.liveness_ticks // LOOK_TICKS
+        polls = self.options.liveness_ticks // POLL_TICKS
         tours = liveness.tours(self.cluster, core)
-        for look in range(TOURS_FACTOR * looks):
-            if look >= looks and not liveness.on_tour(self.cluster, core, tours):
+        for poll in range(TOURS_FACTOR * polls):
+            if poll >= polls and not liveness.on_tour(self.cluster, core, tours):
                 break
             if not closed and not self.changes.waiting():
                 closed = True  # from here on nobody's machine is taken away
                 members = liveness.members(self.cluster, core)
                 self.clients.close([machine.index for machine in members])
-            self.run_ticks(LOOK_TICKS)
+            self.run_ticks(POLL_TICKS)
             reason = (
                 self.changes.waiting()
                 or self.keeper.waiting()

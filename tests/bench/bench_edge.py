@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.edge import LOOK_UP, REQUEST, Edge
+from appliance.cores.edge.edge import LOOKUP, REQUEST, Edge
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.token import Tokens
 from appliance.cores.edge.websocket import ENCODINGS
@@ -117,7 +117,7 @@ def settle(edge: Edge) -> list[tuple[Any, ...]]:
     edge.beat()
     requests = []
     for effect in edge.take_effects():
-        if effect[0] == LOOK_UP:
+        if effect[0] == LOOKUP:
             row = np.zeros(1, ROOM_ROW)
             row["room_id"], row["message_count"] = np.void(ROOM), 1
             row["policy"] = np.void(((1).to_bytes(8, "little") * 2).ljust(32, b"\0"))

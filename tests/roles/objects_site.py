@@ -36,7 +36,7 @@ POLL_S, REHANG_MS = 0.05, 200
 @pytest.fixture
 def brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes in the process of a test make no pause that it would only sleep through."""
-    monkeypatch.setattr(role_module, "_LOOK_S", POLL_S)
+    monkeypatch.setattr(role_module, "_POLL_S", POLL_S)
     monkeypatch.setattr(uplink, "REHANG_MS", REHANG_MS)
 
 
@@ -116,17 +116,17 @@ class Running:
 
     async def looked(self, index: int) -> None:
         """Until it has looked after its links once more, from the beginning."""
-        tree, looks = self.roles[index]._tree, asyncio.Event()
-        look = tree.look
+        tree, polls = self.roles[index]._tree, asyncio.Event()
+        poll = tree.poll
 
         async def once() -> None:
-            await look()
-            looks.set()
+            await poll()
+            polls.set()
 
-        tree.look = once  # type: ignore[method-assign]
+        tree.poll = once  # type: ignore[method-assign]
         async with asyncio.timeout(HUNG_S):
-            await looks.wait()
-        tree.look = look  # type: ignore[method-assign]
+            await polls.wait()
+        tree.poll = poll  # type: ignore[method-assign]
 
     async def agree(self) -> bool:
         """Whether all that run have seen the same."""

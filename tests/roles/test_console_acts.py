@@ -739,7 +739,7 @@ def test_acts_are_for_who_is_signed_in_and_from_this_page(
 def test_what_a_console_says_of_itself_has_the_list(make_site: MakeSite) -> None:
     async def story(site: WiredSite) -> None:
         async with console(site) as here:
-            here.role._looks = 1
+            here.role._polls = 1
             number = await here.begin("stop", KEEPER)
             await here.ended(number)
             await here.role._tell_acts()

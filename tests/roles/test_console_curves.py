@@ -126,7 +126,7 @@ def test_curves_are_for_who_is_signed_in_and_of_a_bounded_size(
     async def story(site: WiredSite) -> None:
         role = ConsoleRole(open_node(site.node(0)), LOG, ROLES)
         await role.watch.poll_beside()
-        role._looks, role._looked_s = 1, time.monotonic()
+        role._polls, role._viewed_s = 1, time.monotonic()
         for second in range(5):
             curves_of(role).on_poll(
                 read(healthy()), now_ms=second * 1000, wall_ms=(NOON_S + second) * 1000

@@ -55,7 +55,7 @@ def test_what_its_links_meet_is_not_the_end_of_a_role_that_serves(
     async def story() -> None:
         site = Running(site_of(tmp_path, free_ports(1)))
         site.start(0)
-        site.roles[0]._tree.look = fails  # type: ignore[method-assign]
+        site.roles[0]._tree.poll = fails  # type: ignore[method-assign]
         await site.until(lambda: said.count(service.WATCHDOG) >= 3)
         assert (await site.ask(0, do="room", room="lobby"))["room"] == "lobby"
         assert site.roles[0]._beat.told().weather >= 2

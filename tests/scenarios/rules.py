@@ -540,7 +540,7 @@ def broken_chunks_are_asked_for(patch: pytest.MonkeyPatch) -> None:
 
 
 @rule
-def somebody_looks(patch: pytest.MonkeyPatch) -> None:
+def somebody_scrubs(patch: pytest.MonkeyPatch) -> None:
     """What nobody needs is read by nobody."""
     patch.setattr(scrub, "on_timeout", lambda member: None)
 

@@ -49,7 +49,7 @@ PORTS_NEEDED = 300  # from the first one: three nodes of a hundred
 # answer, where it is known that they do not.
 AGAIN_SOON: Mapping[str, float] = {"appliance.node.supervisor.BACKOFF_S_MAX": 0.5}
 WAITS_BRIEFLY: Mapping[str, float] = {"appliance.roles.operator.volumes.RELEASE_S": 0.5}
-HEARS_NOBODY: Mapping[str, float] = {"appliance.node.format_node.LOOK_S": 0.2}
+HEARS_NOBODY: Mapping[str, float] = {"appliance.node.format_node.PROBE_S": 0.2}
 
 
 Process = subprocess.Popen[Any] | forked.Started

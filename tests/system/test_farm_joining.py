@@ -33,7 +33,7 @@ from tests.system.local_site import LocalSite, ports_in_a_row, wait_until
 
 # What farm and edges do each second, several times a second: nothing here is about how often.
 HURRIED = {
-    "appliance.roles.farm.role.LOOK_S": 0.2,
+    "appliance.roles.farm.role.POLL_S": 0.2,
     "appliance.drivers.host.service.HEARTBEAT_S": 0.3,
 }
 PERIOD_MS = 1000  # a status counts for three of these

@@ -238,7 +238,7 @@ def kill_and_check(
         killer = asyncio.run(load_while_killing(site, ledger, seed, kills, steps))
         marks = Counter()
         statuses = [s for shard in range(shards) for s in site.statuses(shard)]
-        spoken.look(statuses)
+        spoken.scan(statuses)
         for status in statuses:
             assert status["log_seq"] > 0, "a shard without rooms proves nothing"
             marks.update(status["marks"])

@@ -212,7 +212,7 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(
             return all(found) and len(places) == 1
 
         wait_until(equal, CATCH_UP_S, lambda: f"{[site.status(n) for n in nodes]}")
-        spoken.look([site.status(n) for n in range(NEW + 1)])
+        spoken.scan([site.status(n) for n in range(NEW + 1)])
         site.stop()
     ledger.close()
     log = (tmp_path / "site.log").read_text(errors="replace")

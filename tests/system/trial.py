@@ -47,7 +47,7 @@ class Spoken:
     def __init__(self) -> None:
         self._lives: dict[tuple[int, int, int], dict[str, dict[str, int]]] = {}
 
-    def look(self, statuses: list[dict[str, Any] | None]) -> None:
+    def scan(self, statuses: list[dict[str, Any] | None]) -> None:
         """Remember the newest counts of each life."""
         for status in statuses:
             if status:
@@ -140,7 +140,7 @@ class Trial:
             self.outages_s.append(outage)
             print(f"trial: {what}: back after {outage:.2f} s", flush=True)
         assert not self.site.ended(), f"a supervisor ended by itself: {self.site.ended()}"
-        self.spoken.look(self.site.statuses())
+        self.spoken.scan(self.site.statuses())
         return outage
 
     def picture(self) -> str:
@@ -161,7 +161,7 @@ class Trial:
         self._check_tasks()
         self._do(self._answer_all(), 2 * PATIENCE_S)
         wait_until(self.site.caught_up, HUNG_S, lambda: f"all are equal; {self.picture()}")
-        self.spoken.look(self.site.statuses())
+        self.spoken.scan(self.site.statuses())
         wait_until(self._heard_all, HUNG_S, lambda: f"listeners heard all of {self.ledger.counts}")
         self._do(self._read_all(), 2 * PATIENCE_S)
 

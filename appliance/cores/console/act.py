@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from appliance.cores.console.about import About
 from appliance.cores.console.alarm import node_name
-from appliance.cores.console.model import Look, Member, ShardLine
+from appliance.cores.console.model import Member, ShardLine, SiteSnapshot
 from appliance.cores.console.stakes import NONE, clients, lacks_quorum, processes, replica_shard
 
 SHARDS, REPLICAS, EDGES, PROCESSES = "Shards", "Replicas", "Edges", "Processes"  # tables
 FARM = "Farm"
 SITE = "Site"  # no table: what is about the site as a whole, or a node of this machine
 TEXT, FILE = "text", "file"  # what an act gives, once, to whoever began it
-Words = Callable[[Look, About], str]
+Words = Callable[[SiteSnapshot, About], str]
 Written = Mapping[str, str]
 
 
-def _nothing(look: Look, about: About) -> str:
+def _nothing(snapshot: SiteSnapshot, about: About) -> str:
     return ""
 
 
@@ -48,11 +48,11 @@ class Act:
     named: tuple[str, ...]
     groups: tuple[str, ...]  # the tables under whose rows it stands
     label: Words
-    shown: Callable[[Look, About], Iterable[About]]
+    shown: Callable[[SiteSnapshot, About], Iterable[About]]
     sentence: Words
     refusal: Words
     waits: Words
-    seen: Callable[[Look, About, Look], bool]
+    seen: Callable[[SiteSnapshot, About, SiteSnapshot], bool]
     verb: Words
     typed: Words = _nothing
     patience_s: float = 60.0
@@ -81,35 +81,35 @@ class Act:
 # --- what rows of the site share ------------------------------------------------------------------
 
 
-def of_site(look: Look, row: About) -> list[About]:
+def of_site(snapshot: SiteSnapshot, row: About) -> list[About]:
     """Shown where nothing is the subject: beside the site."""
     return [About()] if row == About() else []
 
 
 def said(words: str) -> Words:
     """The same words whatever is so."""
-    return lambda look, about: words
+    return lambda snapshot, about: words
 
 
-def done(look: Look, about: About, before: Look) -> bool:
+def done(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
     """What came about was seen by whoever did it, and is told in its words."""
     return True
 
 
-def short_of_quorum(look: Look, about: About) -> str:
+def short_of_quorum(snapshot: SiteSnapshot, about: About) -> str:
     """Which shard can commit nothing now."""
-    return next((why for shard in look.shards if (why := lacks_quorum(shard))), "")
+    return next((why for shard in snapshot.shards if (why := lacks_quorum(shard))), "")
 
 
 # --- what is there --------------------------------------------------------------------------------
 
 
-def name_of(look: Look, node: int) -> str:
-    return node_name(look, node)
+def name_of(snapshot: SiteSnapshot, node: int) -> str:
+    return node_name(snapshot, node)
 
 
-def quoted(look: Look, node: int) -> str:
-    return shlex.quote(name_of(look, node))
+def quoted(snapshot: SiteSnapshot, node: int) -> str:
+    return shlex.quote(name_of(snapshot, node))
 
 
 def member_of(shard: ShardLine, node: int) -> Member | None:
@@ -119,27 +119,27 @@ def member_of(shard: ShardLine, node: int) -> Member | None:
     return None
 
 
-def memberships(look: Look, node: int) -> list[tuple[ShardLine, Member]]:
+def memberships(snapshot: SiteSnapshot, node: int) -> list[tuple[ShardLine, Member]]:
     """The shards to which a node belongs, with its member of each."""
-    found = ((shard, member_of(shard, node)) for shard in look.shards)
+    found = ((shard, member_of(shard, node)) for shard in snapshot.shards)
     return [(shard, member) for shard, member in found if member is not None]
 
 
-def unkept(look: Look, node: int, verb: str) -> str:
+def unkept(snapshot: SiteSnapshot, node: int, verb: str) -> str:
     """Why nobody here can tell the processes of a node what to do; `verb` does it there."""
-    name = name_of(look, node)
-    if node not in look.here:
+    name = name_of(snapshot, node)
+    if node not in snapshot.here:
         return (
             f"{name} is on another machine: do it on the console of that machine, or there with "
             f"`tigerchat {verb} --node-folder F`"
         )
-    if processes(look, node):
+    if processes(snapshot, node):
         return ""
-    if _serves(look, node):
+    if _serves(snapshot, node):
         return (
             f"the roles of {name} are one process (`start --one-process`) or units of systemd, and "
             "none can be told anything alone from here: nothing was changed; `tigerchat node stop "
-            f"{quoted(look, node)}` stops all of a local node, `systemctl stop` a unit"
+            f"{quoted(snapshot, node)}` stops all of a local node, `systemctl stop` a unit"
         )
     return (
         f"nobody keeps the processes of {name}, its supervisor does not answer: start the node "
@@ -147,11 +147,11 @@ def unkept(look: Look, node: int, verb: str) -> str:
     )
 
 
-def _serves(look: Look, node: int) -> bool:
-    return clients(look, node) is not None or any(
-        member.own is not None for _, member in memberships(look, node)
+def _serves(snapshot: SiteSnapshot, node: int) -> bool:
+    return clients(snapshot, node) is not None or any(
+        member.own is not None for _, member in memberships(snapshot, node)
     )
 
 
 def verb_of(word: str) -> Words:
-    return lambda look, about: f"tigerchat {word} {quoted(look, about.node)}"
+    return lambda snapshot, about: f"tigerchat {word} {quoted(snapshot, about.node)}"

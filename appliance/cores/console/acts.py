@@ -18,7 +18,7 @@ from appliance.cores.console.act import Act, Written
 from appliance.cores.console.alarm import Alarm
 from appliance.cores.console.farm_acts import FARM_ACTS
 from appliance.cores.console.group_acts import GROUP_ACTS
-from appliance.cores.console.model import Look
+from appliance.cores.console.model import SiteSnapshot
 from appliance.cores.console.process_acts import PROCESS_ACTS
 from appliance.cores.console.remedies import REMEDIES
 from appliance.cores.console.room_acts import ROOM_ACTS
@@ -30,9 +30,9 @@ BY_NAME = {act.name: act for act in ACTS}
 assert len(BY_NAME) == len(ACTS)
 
 
-def _knows(look: Look, about: About) -> bool:
+def _knows(snapshot: SiteSnapshot, about: About) -> bool:
     """Whether the site has all that is named."""
-    nodes, shards = range(len(look.site.nodes)), range(len(look.shards))
+    nodes, shards = range(len(snapshot.site.nodes)), range(len(snapshot.shards))
     return (
         about.node in (NOBODY, *nodes)
         and about.other in (NOBODY, *nodes)
@@ -40,13 +40,13 @@ def _knows(look: Look, about: About) -> bool:
     )
 
 
-def is_named(act: Act, look: Look, about: About) -> bool:
+def is_named(act: Act, snapshot: SiteSnapshot, about: About) -> bool:
     """Whether the site has what the act is to be about, and nothing else is named."""
     empty = About()
     said = {name for name in ("node", "process", "shard", "other")
             if getattr(about, name) != getattr(empty, name)}  # fmt: skip
     other = about.node != about.other or about.node == NOBODY
-    return said == set(act.named) and _knows(look, about) and other
+    return said == set(act.named) and _knows(snapshot, about) and other
 
 
 def about_names(site: Site, about: About) -> dict[str, str]:
@@ -80,40 +80,40 @@ def unwritten(act: Act, written: Written) -> str:
     return act.unfit(written)
 
 
-def refusal(name: str, look: Look, about: About) -> str:
+def refusal(name: str, snapshot: SiteSnapshot, about: About) -> str:
     """Why the act is refused now; empty: it may be done."""
-    return BY_NAME[name].refusal(look, about)
+    return BY_NAME[name].refusal(snapshot, about)
 
 
-def offers(look: Look, group: str, row: About) -> list[dict[str, Any]]:
+def offers(snapshot: SiteSnapshot, group: str, row: About) -> list[dict[str, Any]]:
     """Plain values: the acts beside a table's row of this subject, with why some are refused."""
     return [
-        _offer(act, look, about)
+        _offer(act, snapshot, about)
         for act in ACTS
         if group in act.groups
-        for about in act.shown(look, row)
+        for about in act.shown(snapshot, row)
     ]
 
 
-def remedies(look: Look, alarm: Alarm) -> list[dict[str, Any]]:
+def remedies(snapshot: SiteSnapshot, alarm: Alarm) -> list[dict[str, Any]]:
     """As `offers`: the acts that may end an alarm."""
     acts = [BY_NAME[name] for name in REMEDIES[alarm.name].acts]
     return [
-        _offer(act, look, about)
+        _offer(act, snapshot, about)
         for act in acts
-        for about in act.shown(look, About() if act.kind == "site" else alarm.about)
+        for about in act.shown(snapshot, About() if act.kind == "site" else alarm.about)
     ]
 
 
-def _offer(act: Act, look: Look, about: About) -> dict[str, Any]:
+def _offer(act: Act, snapshot: SiteSnapshot, about: About) -> dict[str, Any]:
     return {
         "act": act.name,
         "about": _plain(about),
-        "label": act.label(look, about),
-        "sentence": act.sentence(look, about),
-        "refusal": act.refusal(look, about),
-        "typed": act.typed(look, about),
-        "verb": act.verb(look, about),
+        "label": act.label(snapshot, about),
+        "sentence": act.sentence(snapshot, about),
+        "refusal": act.refusal(snapshot, about),
+        "typed": act.typed(snapshot, about),
+        "verb": act.verb(snapshot, about),
         "kind": act.kind,
         "asks": [
             {"name": asked.name, "label": asked.label, "usual": asked.usual} for asked in act.asks

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from appliance.cores.console.about import About
-from appliance.cores.console.model import Look
+from appliance.cores.console.model import SiteSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,5 +19,5 @@ class Alarm:
     about: About = About()
 
 
-def node_name(look: Look, node: int) -> str:
-    return look.site.nodes[node].name
+def node_name(snapshot: SiteSnapshot, node: int) -> str:
+    return snapshot.site.nodes[node].name

@@ -1,4 +1,4 @@
-"""What is wrong, by name. Each rule looks at one `Look` and yields the alarms it finds.
+"""What is wrong, by name. Each rule looks at one `SiteSnapshot` and yields the alarms it finds.
 
 no_quorum       bad    too few replicas of a shard serve: nothing is acknowledged
 replica_down    bad    a replica on this machine does not answer
@@ -46,7 +46,7 @@ from appliance.cores.console.cells import duration
 from appliance.cores.console.disks import troubles
 from appliance.cores.console.figures import Replica, furthest, unheard
 from appliance.cores.console.later_alarms import LATER_RULES
-from appliance.cores.console.model import SILENT_MS_MAX, Look, Member, ShardLine
+from appliance.cores.console.model import SILENT_MS_MAX, Member, ShardLine, SiteSnapshot
 from appliance.formats.status.replica import NORMAL
 
 LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
@@ -59,16 +59,16 @@ LOG_AHEAD_MS_LONG = 60_000  # what is less passes by itself, before anybody coul
 GIB = 1 << 30  # bytes
 
 
-def _subject(look: Look, member: Member) -> str:
-    return f"shard {member.shard} on {node_name(look, member.node)}"
+def _subject(snapshot: SiteSnapshot, member: Member) -> str:
+    return f"shard {member.shard} on {node_name(snapshot, member.node)}"
 
 
 def _about(member: Member) -> About:
     return About(member.node, f"replica-{member.shard}")
 
 
-def _no_quorum(look: Look) -> Iterator[Alarm]:
-    for shard in look.shards:
+def _no_quorum(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    for shard in snapshot.shards:
         if shard.normal_count < shard.quorum:
             yield Alarm(
                 "no_quorum",
@@ -78,35 +78,35 @@ def _no_quorum(look: Look) -> Iterator[Alarm]:
             )
 
 
-def _unanswered(look: Look) -> Iterator[Alarm]:
-    for shard in look.shards:
+def _unanswered(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    for shard in snapshot.shards:
         for member in shard.members:
             if member.asked and not member.removed and member.own is None:
                 if not (member.process is not None and member.process.halt):
                     why, about = unheard(member.process), _about(member)
-                    yield Alarm("replica_down", "bad", _subject(look, member), why, about=about)
-    for edge in look.edges:
+                    yield Alarm("replica_down", "bad", _subject(snapshot, member), why, about=about)
+    for edge in snapshot.edges:
         if edge.own is None and not edge.removed:
-            subject = f"edge {edge.number} on {node_name(look, edge.node)}"
+            subject = f"edge {edge.number} on {node_name(snapshot, edge.node)}"
             about = About(edge.node, f"edge-{edge.number}")
             yield Alarm("edge_down", "bad", subject, unheard(edge.process), about=about)
 
 
-def _silent(look: Look) -> Iterator[Alarm]:
+def _silent(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """Members on other machines; those on this one are asked themselves."""
-    for shard in look.shards:
+    for shard in snapshot.shards:
         if not any(member.own for member in shard.members):
             continue
         for member in shard.members:
             if not member.asked and not member.normal and not member.removed:
                 heard = member.seen.silent_ms // 1000 if member.seen is not None else None
                 words = "was never heard of" if heard is None else f"silent for {heard} s"
-                yield Alarm("peer_down", "warn", _subject(look, member), words)
+                yield Alarm("peer_down", "warn", _subject(snapshot, member), words)
 
 
-def _farm(look: Look) -> Iterator[Alarm]:
-    farm = look.farm
-    if look.has_farm and (farm is None or farm.leader <= 0):
+def _farm(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    farm = snapshot.farm
+    if snapshot.has_farm and (farm is None or farm.leader <= 0):
         words = "no member answers" if farm is None else "nobody leads: directories are not signed"
         yield Alarm("farm_no_leader", "warn", "farm", words)
     if farm is not None and farm.second_leaders:
@@ -117,16 +117,16 @@ def _farm(look: Look) -> Iterator[Alarm]:
         yield Alarm("directory_expired", "warn", "farm", words)
 
 
-def _objects(look: Look) -> Iterator[Alarm]:
-    for line in look.objects:
+def _objects(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    for line in snapshot.objects:
         if line.alarm:
-            name = look.site.nodes[line.node].name
+            name = snapshot.site.nodes[line.node].name
             yield Alarm("objects_refuse", "bad", name, line.alarm)
 
 
-def _federation(look: Look) -> Iterator[Alarm]:
-    for line in look.federation:
-        name = look.site.nodes[line.node].name
+def _federation(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    for line in snapshot.federation:
+        name = snapshot.site.nodes[line.node].name
         for site in line.sites:
             if site.cut_off:
                 words = f"{name} has no link to it: {site.unacknowledged:,} messages wait"
@@ -135,12 +135,14 @@ def _federation(look: Look) -> Iterator[Alarm]:
             yield Alarm("sharing_broken", "warn", name, error)
 
 
-def _clock(look: Look) -> Iterator[Alarm]:
+def _clock(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """Wrong clocks by name, as primaries see them; where none is seen, as anybody does."""
-    if look.clock:
-        yield Alarm("clock", "warn", "this machine", look.clock)
+    if snapshot.clock:
+        yield Alarm("clock", "warn", "this machine", snapshot.clock)
     told: set[int] = set()
-    members = [member for shard in look.shards for member in shard.members if not member.removed]
+    members = [
+        member for shard in snapshot.shards for member in shard.members if not member.removed
+    ]
     for member in sorted(members, key=lambda m: m.own is None or m.own.role != "primary"):
         own = member.own
         if own is None or own.status != NORMAL:
@@ -155,12 +157,12 @@ def _clock(look: Look) -> Iterator[Alarm]:
                 words = f"its clock is {words} the time that the others agree on"
             else:
                 words = f"no quorum of clocks agrees; its one is {words} the one that is used"
-            yield Alarm("clock", "warn", node_name(look, others[0].node), words)
+            yield Alarm("clock", "warn", node_name(snapshot, others[0].node), words)
 
 
-def _log_ahead(look: Look) -> Iterator[Alarm]:
+def _log_ahead(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """Once for each shard: the log is one, and clocks that agree are behind it together."""
-    for shard in look.shards:
+    for shard in snapshot.shards:
         for member in shard.members:
             ahead_ms = member.own.clocks.log_ahead_ms if member.own is not None else 0
             if ahead_ms * 1000 <= LOG_AHEAD_US_MAX or member.removed:
@@ -171,33 +173,35 @@ def _log_ahead(look: Look) -> Iterator[Alarm]:
                 severity = "bad"
                 words += ": set it, or `tigerchat clock correct`"
             about = About(shard=shard.number)
-            yield Alarm("log_ahead", severity, _subject(look, member), words, about=about)
+            yield Alarm("log_ahead", severity, _subject(snapshot, member), words, about=about)
             break
 
 
 # --- rules about one replica that answered: its figures -> words, or nothing
 
 
-def _halted(look: Look) -> Iterator[Alarm]:
+def _halted(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """A halt keeps its reason while the process is tried again and again: its supervisor knows."""
-    for shard in look.shards:
+    for shard in snapshot.shards:
         for member in shard.members:
             if member.removed:
                 continue
             process = member.process
             if process is not None and process.halt:
                 since = process.halt_since_ms
-                yield Alarm("replica_halted", "bad", _subject(look, member), process.halt, since)
+                yield Alarm(
+                    "replica_halted", "bad", _subject(snapshot, member), process.halt, since
+                )
             elif member.own is not None and member.own.halted:
-                yield Alarm("replica_halted", "bad", _subject(look, member), member.own.halted)
+                yield Alarm("replica_halted", "bad", _subject(snapshot, member), member.own.halted)
 
 
-def _stuck(look: Look) -> Iterator[Alarm]:
+def _stuck(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """As the supervisor of its node hears it, which starts it again."""
-    for node, name, process in look.processes:
+    for node, name, process in snapshot.processes:
         if process.silent_ms:
             words = f"its beat stands for {process.silent_ms / 1000:.0f} s"
-            yield Alarm("role_stuck", "bad", f"{name} on {node_name(look, node)}", words)
+            yield Alarm("role_stuck", "bad", f"{name} on {node_name(snapshot, node)}", words)
 
 
 def _suspicious(_shard: ShardLine, _member: Member, own: Replica) -> str:
@@ -252,22 +256,22 @@ def _disk(_shard: ShardLine, _member: Member, own: Replica) -> str:
     return own.disk.alarm
 
 
-def _disk_health(look: Look) -> Iterator[Alarm]:
+def _disk_health(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """Once for each disk of a machine, however many volumes lie on it."""
     told: set[tuple[int, str]] = set()
-    for member in (member for shard in look.shards for member in shard.members):
+    for member in (member for shard in snapshot.shards for member in shard.members):
         for name, health in member.own.disk.health if member.own is not None else ():
             found = sorted(troubles(health))
             if found and (member.node, name) not in told and not member.removed:
                 told.add((member.node, name))
                 words = "; ".join(text for _, text in found)
-                subject = f"{name} on {node_name(look, member.node)}"
+                subject = f"{name} on {node_name(snapshot, member.node)}"
                 yield Alarm("disk_health", found[0][0], subject, words)
 
 
-def _space(look: Look) -> Iterator[Alarm]:
+def _space(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """The volume's extents and its disk, whichever ends first is told first."""
-    for shard in look.shards:
+    for shard in snapshot.shards:
         for member in shard.members:
             own = member.own
             if own is None or member.removed:
@@ -291,13 +295,13 @@ def _space(look: Look) -> Iterator[Alarm]:
                     severity = "bad" if reached[-1] == SPACE_PERCENT[-1] else "warn"
                     words = f"{used * 100 // size} % {what}"
                     words += f", {left / GIB:.1f} GiB left" if left else ", nothing left"
-                    yield Alarm("space", severity, _subject(look, member), words + _lasts(own))
+                    yield Alarm("space", severity, _subject(snapshot, member), words + _lasts(own))
             if own.space.sparing or own.space.short:
                 words = f"its disk has only {own.space.disk_free / GIB:.2f} GiB left, its reserve: "
                 if not own.space.short:
                     words = "the disks of too many others have only their reserve left: "
                 words += "the shard takes no messages" if own.space.sparing else "the others go on"
-                yield Alarm("space", "bad", _subject(look, member), words)
+                yield Alarm("space", "bad", _subject(snapshot, member), words)
 
 
 def _lasts(own: Replica) -> str:
@@ -320,29 +324,29 @@ REPLICA_RULES: tuple[tuple[str, str, Callable[[ShardLine, Member, Replica], str]
 )
 
 
-def _replicas(look: Look) -> Iterator[Alarm]:
-    for shard in look.shards:
+def _replicas(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    for shard in snapshot.shards:
         for member in shard.members:
             if member.own is None or member.removed:
                 continue
             for name, severity, rule in REPLICA_RULES:
                 words = rule(shard, member, member.own)
                 if words:
-                    subject = _subject(look, member)
+                    subject = _subject(snapshot, member)
                     yield Alarm(name, severity, subject, words, about=_about(member))
 
 
-def _ship_late(look: Look) -> Iterator[Alarm]:
+def _ship_late(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     """As whoever is furthest sees it: one that is behind knows of less, and one that adopts a state
     or was removed knows nothing. Shippers read the log, so they also know when nothing was ever
     shipped; replicas tell where no shipper answers."""
-    for shard in look.shards:
+    for shard in snapshot.shards:
         well = [m for m in shard.members if not m.removed and m.own is not None]
         own = [m.own for m in well if m.own is not None]
         own = [r for r in own if r.ship_late_s_max > 0 and r.status == NORMAL and not r.syncing]
         told = [(replica.ship_late_s, replica.ship_late_s_max) for replica in own]
         nodes = {m.node for m in well if m.own is not None and not m.own.syncing}
-        shipper = furthest(s for s in look.shippers if s.node in nodes).get(shard.number)
+        shipper = furthest(s for s in snapshot.shippers if s.node in nodes).get(shard.number)
         if shipper is not None:
             told = [(shipper.late_s, shipper.late_s_max)]
         if told:
@@ -352,8 +356,8 @@ def _ship_late(look: Look) -> Iterator[Alarm]:
                 yield Alarm("ship_late", "warn", f"shard {shard.number}", words)
 
 
-def _ship_hole(look: Look) -> Iterator[Alarm]:
-    for shipper in look.shippers:
+def _ship_hole(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    for shipper in snapshot.shippers:
         if shipper.hole:
             words = f"{shipper.hole}; copy them from the former target"
             yield Alarm("ship_hole", "warn", f"shard {shipper.shard}", words)
@@ -379,15 +383,15 @@ RULES = (
 )
 
 
-def alarms(look: Look, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:
-    """All alarms of `look`, the worst first; those of `before` that still hold keep their time."""
+def alarms(snapshot: SiteSnapshot, before: tuple[Alarm, ...]) -> tuple[Alarm, ...]:
+    """All alarms, the worst first; those of `before` that still hold keep their time."""
     since = {(alarm.name, alarm.subject): alarm.since_ms for alarm in before}
-    found = [alarm for rule in RULES for alarm in rule(look)]
+    found = [alarm for rule in RULES for alarm in rule(snapshot)]
     found.sort(key=lambda alarm: (alarm.severity, alarm.name, alarm.subject))
     return tuple(
         replace(
             alarm,
-            since_ms=alarm.since_ms or since.get((alarm.name, alarm.subject), look.now_ms),
+            since_ms=alarm.since_ms or since.get((alarm.name, alarm.subject), snapshot.now_ms),
         )
         for alarm in found
     )

@@ -12,7 +12,15 @@ from appliance.cores.console.alarm import Alarm
 from appliance.cores.console.alarm_life import AlarmLife, Raised
 from appliance.cores.console.alarms import alarms
 from appliance.cores.console.cells import Table, plain
-from appliance.cores.console.model import Answers, Clock, Look, Rates, ShardLine, learned, look
+from appliance.cores.console.model import (
+    Answers,
+    Clock,
+    Rates,
+    ShardLine,
+    SiteSnapshot,
+    learned,
+    take_snapshot,
+)
 from appliance.cores.console.remedies import REMEDIES
 from appliance.cores.console.screen import tables
 from appliance.cores.console.usual import Usual
@@ -33,7 +41,7 @@ class Console:
     def __init__(self, view: SiteView) -> None:
         self.view = view  # as the last poll has it
         self._rates, self._clock = Rates(), Clock()
-        self._look: Look | None = None
+        self._snapshot: SiteSnapshot | None = None
         self._alarms: tuple[Alarm, ...] = ()
         self.life, self.usual = AlarmLife(), Usual()
         self._history: deque[dict[str, Any]] = deque(maxlen=HISTORY_MAX)
@@ -47,14 +55,14 @@ class Console:
 
         `now_ms` is of a clock that only goes forward, `wall_ms` milliseconds since the epoch.
         """
-        assert self._look is None or now_ms >= self._look.now_ms
+        assert self._snapshot is None or now_ms >= self._snapshot.now_ms
         self.view = learned(self.view, answers)
-        found = look(self.view, answers, self._rates, self._clock, now_ms, wall_ms)
+        found = take_snapshot(self.view, answers, self._rates, self._clock, now_ms, wall_ms)
         self.usual.on_poll(found)
-        self._look = replace(found, usual_us=self.usual.medians)
-        self._alarms = alarms(self._look, self._alarms)
+        self._snapshot = replace(found, usual_us=self.usual.medians)
+        self._alarms = alarms(self._snapshot, self._alarms)
         self.life.on_poll(self._alarms, now_ms=now_ms, wall_ms=wall_ms)
-        self._history.append(_point(self._look))
+        self._history.append(_point(self._snapshot))
         while self._history[0]["at"] < wall_ms - HISTORY_MS_MAX:
             self._history.popleft()
 
@@ -69,13 +77,13 @@ class Console:
         self._alarms = tuple(known.values())
 
     def tables(self) -> tuple[Table, ...]:
-        assert self._look is not None
-        return tables(self._look, self._alarms)
+        assert self._snapshot is not None
+        return tables(self._snapshot, self._alarms)
 
-    def seen(self) -> Look:
+    def seen(self) -> SiteSnapshot:
         """All that the newest poll found."""
-        assert self._look is not None
-        return self._look
+        assert self._snapshot is not None
+        return self._snapshot
 
     def shards(self) -> tuple[ShardLine, ...]:
         return self.seen().shards
@@ -85,28 +93,28 @@ class Console:
 
     def plain(self) -> dict[str, Any]:
         """Plain values: raw figures, the alarms, and the tables that everybody sees."""
-        assert self._look is not None
+        assert self._snapshot is not None
         return {
-            "at": self._look.wall_ms,
+            "at": self._snapshot.wall_ms,
             "cluster": self.view.site.cluster.hex(),
-            "alarms": [self._plain_alarm(self._look, alarm) for alarm in self._alarms],
+            "alarms": [self._plain_alarm(self._snapshot, alarm) for alarm in self._alarms],
             "past_alarms": [row.plain() for row in self.life.over()],
             "shards": [
-                _plain_shard(self._look, number) for number in range(len(self._look.shards))
+                _plain_shard(self._snapshot, number) for number in range(len(self._snapshot.shards))
             ],
-            "farm": None if self._look.farm is None else asdict(self._look.farm),
-            "objects": [asdict(line) for line in self._look.objects],
-            "federation": [asdict(line) for line in self._look.federation],
+            "farm": None if self._snapshot.farm is None else asdict(self._snapshot.farm),
+            "objects": [asdict(line) for line in self._snapshot.objects],
+            "federation": [asdict(line) for line in self._snapshot.federation],
             "processes": [
                 {"node": node, "name": name, **asdict(kept)}
-                for node, name, kept in self._look.processes
+                for node, name, kept in self._snapshot.processes
             ],
-            "machines": [asdict(machine) for machine in self._look.machines],
+            "machines": [asdict(machine) for machine in self._snapshot.machines],
             "tables": [plain(table) for table in self.tables()],
             "point": self._history[-1],
         }
 
-    def _plain_alarm(self, seen: Look, alarm: Alarm) -> dict[str, Any]:
+    def _plain_alarm(self, seen: SiteSnapshot, alarm: Alarm) -> dict[str, Any]:
         raised: Raised = self.life.holds[alarm.name, alarm.subject]
         remedy = REMEDIES[alarm.name]
         return {
@@ -125,13 +133,13 @@ class Console:
     def offers(self) -> dict[str, list[dict[str, Any]]]:
         """Plain values: of tables by title, what an operator may do beside each row; of the site
         as if it were a table with one row."""
-        look = self.seen()
-        site = {"subject": "the site", "acts": offers(look, SITE, About())}
+        snapshot = self.seen()
+        site = {"subject": "the site", "acts": offers(snapshot, SITE, About())}
         return {SITE: [site]} | {
             table.title: [
                 {
-                    "subject": in_words(look.site, subject),
-                    "acts": offers(look, table.title, subject),
+                    "subject": in_words(snapshot.site, subject),
+                    "acts": offers(snapshot, table.title, subject),
                 }
                 for subject in table.subjects
             ]
@@ -144,7 +152,7 @@ class Console:
         return list(self._history)
 
 
-def _plain_shard(seen: Look, number: int) -> dict[str, Any]:
+def _plain_shard(seen: SiteSnapshot, number: int) -> dict[str, Any]:
     shard = seen.shards[number]
     return {
         "shard": shard.number,
@@ -178,7 +186,7 @@ def _plain_shard(seen: Look, number: int) -> dict[str, Any]:
     }
 
 
-def _point(seen: Look) -> dict[str, Any]:
+def _point(seen: SiteSnapshot) -> dict[str, Any]:
     """One point of the curves: committed records a second, and the worst of this machine's
     latencies: durable write of any replica, acknowledgement of any edge."""
     replicas = [member.own for shard in seen.shards for member in shard.members if member.own]

@@ -12,7 +12,7 @@ from appliance.cores.console.act import (
     unkept,
     verb_of,
 )
-from appliance.cores.console.model import Look, Member, ShardLine
+from appliance.cores.console.model import Member, ShardLine, SiteSnapshot
 from appliance.cores.console.stakes import (
     behind,
     lacks_quorum,
@@ -23,35 +23,35 @@ from appliance.cores.console.stakes import (
 # --- who leads ------------------------------------------------------------------------------------
 
 
-def _step_down_shown(look: Look, row: About) -> list[About]:
+def _step_down_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
     number = row.shard if row.node == NOBODY else replica_shard(row.process)
-    if number not in range(len(look.shards)):
+    if number not in range(len(snapshot.shards)):
         return []
-    primary = look.shards[number].primary
+    primary = snapshot.shards[number].primary
     leads = primary is not None and row.node in (NOBODY, primary.node)
     return [About(primary.node, shard=number)] if primary is not None and leads else []
 
 
-def _step_down_words(look: Look, about: About) -> str:
-    heir = look.shards[about.shard].heir
-    who = name_of(look, heir.node) if heir is not None else "the next replica"
+def _step_down_words(snapshot: SiteSnapshot, about: About) -> str:
+    heir = snapshot.shards[about.shard].heir
+    who = name_of(snapshot, heir.node) if heir is not None else "the next replica"
     return (
-        f"{name_of(look, about.node)} lets {who} lead shard {about.shard}; messages on their way "
-        "are sent again, clients see a pause of some milliseconds."
+        f"{name_of(snapshot, about.node)} lets {who} lead shard {about.shard}; messages on their "
+        "way are sent again, clients see a pause of some milliseconds."
     )
 
 
-def _step_down_refusal(look: Look, about: About) -> str:
-    shard, name = look.shards[about.shard], name_of(look, about.node)
-    words = f"node step-down {quoted(look, about.node)} --shard {about.shard}"
-    if about.node not in look.here:
-        return unkept(look, about.node, words)
+def _step_down_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    shard, name = snapshot.shards[about.shard], name_of(snapshot, about.node)
+    words = f"node step-down {quoted(snapshot, about.node)} --shard {about.shard}"
+    if about.node not in snapshot.here:
+        return unkept(snapshot, about.node, words)
     if shard.primary is None:
         return f"shard {about.shard} has no primary now: wait until one of its replicas leads"
     if shard.primary.node != about.node:
         return (
             f"{name} does not lead shard {about.shard}: "
-            f"{name_of(look, shard.primary.node)} does"
+            f"{name_of(snapshot, shard.primary.node)} does"
         )  # fmt: skip
     if sum(map(votes, shard.members)) == 1:
         return f"{name} is the only replica of shard {about.shard} that votes: nobody else can lead"
@@ -59,11 +59,11 @@ def _step_down_refusal(look: Look, about: About) -> str:
         return why
     if shard.heir is None:
         return f"the replica of shard {about.shard} that leads next is not in the site file yet"
-    return behind(look, shard, shard.heir)
+    return behind(snapshot, shard, shard.heir)
 
 
-def _step_down_seen(look: Look, about: About, before: Look) -> bool:
-    now = look.shards[about.shard]
+def _step_down_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    now = snapshot.shards[about.shard]
     changed = now.view > before.shards[about.shard].view
     return changed and now.primary is not None and now.primary.node != about.node
 
@@ -71,52 +71,52 @@ def _step_down_seen(look: Look, about: About, before: Look) -> bool:
 # --- who votes ------------------------------------------------------------------------------------
 
 
-def _shared(look: Look, up: int, down: int) -> list[tuple[ShardLine, Member, Member]]:
+def _shared(snapshot: SiteSnapshot, up: int, down: int) -> list[tuple[ShardLine, Member, Member]]:
     """The shards to which both belong, with their members of each."""
-    found = ((shard, member_of(shard, up), member_of(shard, down)) for shard in look.shards)
+    found = ((shard, member_of(shard, up), member_of(shard, down)) for shard in snapshot.shards)
     return [(s, a, b) for s, a, b in found if a is not None and b is not None]
 
 
-def _standby_of(look: Look, node: int) -> bool:
-    found = memberships(look, node)
+def _standby_of(snapshot: SiteSnapshot, node: int) -> bool:
+    found = memberships(snapshot, node)
     return bool(found) and all(member.standby for _, member in found)
 
 
-def _voter_of(look: Look, node: int) -> bool:
-    found = memberships(look, node)
+def _voter_of(snapshot: SiteSnapshot, node: int) -> bool:
+    found = memberships(snapshot, node)
     return bool(found) and all(not member.standby for _, member in found)
 
 
-def _promote_shown(look: Look, row: About) -> list[About]:
-    if not _standby_of(look, row.node):
+def _promote_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    if not _standby_of(snapshot, row.node):
         return []
-    voters = [n.index for n in look.site.nodes if _voter_of(look, n.index)]
+    voters = [n.index for n in snapshot.site.nodes if _voter_of(snapshot, n.index)]
     return [About(row.node, other=voter) for voter in voters]
 
 
-def _retire_shown(look: Look, row: About) -> list[About]:
-    if not _voter_of(look, row.node):
+def _retire_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    if not _voter_of(snapshot, row.node):
         return []
-    standbys = [n.index for n in look.site.nodes if _standby_of(look, n.index)]
+    standbys = [n.index for n in snapshot.site.nodes if _standby_of(snapshot, n.index)]
     return [About(row.node, other=standby) for standby in standbys]
 
 
-def _exchange_words(look: Look, up: int, down: int) -> str:
+def _exchange_words(snapshot: SiteSnapshot, up: int, down: int) -> str:
     counts = ", ".join(
         f"{sum(map(votes, shard.members))} vote in shard {shard.number}, as before"
-        for shard, _, _ in _shared(look, up, down)
+        for shard, _, _ in _shared(snapshot, up, down)
     )
-    places = f"{name_of(look, up)} votes in the place of {name_of(look, down)}"
+    places = f"{name_of(snapshot, up)} votes in the place of {name_of(snapshot, down)}"
     return f"{places}, which becomes a standby; {counts}."
 
 
-def _exchange_refusal(look: Look, up: int, down: int) -> str:
+def _exchange_refusal(snapshot: SiteSnapshot, up: int, down: int) -> str:
     """Why two nodes cannot change places; each shard is asked before any is changed."""
-    standby, voter = name_of(look, up), name_of(look, down)
-    shared = _shared(look, up, down)
+    standby, voter = name_of(snapshot, up), name_of(snapshot, down)
+    shared = _shared(snapshot, up, down)
     if not shared:
         return f"{standby} and {voter} share no shard"
-    if _exchange_seen(look, up, down):
+    if _exchange_seen(snapshot, up, down):
         return f"{standby} votes in the place of {voter} already"
     for shard, rises, falls in shared:
         if not rises.standby and falls.standby:
@@ -128,26 +128,26 @@ def _exchange_refusal(look: Look, up: int, down: int) -> str:
                 "and a replica to retire, as `tigerchat member list` shows them"
             )
         # One who serves takes the place of another: as many serve then as now.
-        if why := behind(look, shard, rises) or lacks_quorum(shard):
+        if why := behind(snapshot, shard, rises) or lacks_quorum(shard):
             return why
     return ""
 
 
-def _exchange_seen(look: Look, up: int, down: int) -> bool:
-    shared = _shared(look, up, down)
+def _exchange_seen(snapshot: SiteSnapshot, up: int, down: int) -> bool:
+    shared = _shared(snapshot, up, down)
     return bool(shared) and all(not a.standby and b.standby for _, a, b in shared)
 
 
-def _remove_words(look: Look, about: About) -> str:
-    numbers = ", ".join(str(shard.number) for shard, _ in memberships(look, about.node))
+def _remove_words(snapshot: SiteSnapshot, about: About) -> str:
+    numbers = ", ".join(str(shard.number) for shard, _ in memberships(snapshot, about.node))
     return (
-        f"{name_of(look, about.node)} belongs to no shard any more (shard {numbers}); what it "
+        f"{name_of(snapshot, about.node)} belongs to no shard any more (shard {numbers}); what it "
         "holds stays on its disk and is kept up no more."
     )
 
 
-def _remove_refusal(look: Look, about: About) -> str:
-    name, found = name_of(look, about.node), memberships(look, about.node)
+def _remove_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    name, found = name_of(snapshot, about.node), memberships(snapshot, about.node)
     if not found:
         return f"{name} is a member of no shard"
     for shard, member in found:
@@ -156,15 +156,15 @@ def _remove_refusal(look: Look, about: About) -> str:
             what = "is the last replica that votes" if only else "votes"
             return (
                 f"{name} {what} in shard {shard.number}: let a standby take its place first, with "
-                f"`tigerchat member retire {quoted(look, about.node)} --promote STANDBY`"
+                f"`tigerchat member retire {quoted(snapshot, about.node)} --promote STANDBY`"
             )
         if why := lacks_quorum(shard):
             return why
     return ""
 
 
-def _remove_seen(look: Look, about: About, before: Look) -> bool:
-    return not memberships(look, about.node)
+def _remove_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    return not memberships(snapshot, about.node)
 
 
 GROUP_ACTS: tuple[Act, ...] = (
@@ -172,14 +172,14 @@ GROUP_ACTS: tuple[Act, ...] = (
         "step-down",
         ("node", "shard"),
         (SHARDS, REPLICAS),
-        lambda look, about: f"Let another replica lead shard {about.shard}…",
+        lambda snapshot, about: f"Let another replica lead shard {about.shard}…",
         _step_down_shown,
         _step_down_words,
         _step_down_refusal,
-        lambda look, about: f"another replica to lead shard {about.shard}",
+        lambda snapshot, about: f"another replica to lead shard {about.shard}",
         _step_down_seen,
-        lambda look, about: (
-            f"tigerchat node step-down {quoted(look, about.node)} --shard {about.shard}"
+        lambda snapshot, about: (
+            f"tigerchat node step-down {quoted(snapshot, about.node)} --shard {about.shard}"
         ),
         patience_s=30.0,
         of_group=True,
@@ -188,17 +188,17 @@ GROUP_ACTS: tuple[Act, ...] = (
         "promote",
         ("node", "other"),
         (REPLICAS,),
-        lambda look, about: f"Let it vote in the place of {name_of(look, about.other)}…",
+        lambda snapshot, about: f"Let it vote in the place of {name_of(snapshot, about.other)}…",
         _promote_shown,
-        lambda look, about: _exchange_words(look, about.node, about.other),
-        lambda look, about: _exchange_refusal(look, about.node, about.other),
-        lambda look, about: f"{name_of(look, about.node)} to vote",
-        lambda look, about, before: _exchange_seen(look, about.node, about.other),
-        lambda look, about: (
-            f"tigerchat member promote {quoted(look, about.node)} "
-            f"--retire {quoted(look, about.other)}"
+        lambda snapshot, about: _exchange_words(snapshot, about.node, about.other),
+        lambda snapshot, about: _exchange_refusal(snapshot, about.node, about.other),
+        lambda snapshot, about: f"{name_of(snapshot, about.node)} to vote",
+        lambda snapshot, about, before: _exchange_seen(snapshot, about.node, about.other),
+        lambda snapshot, about: (
+            f"tigerchat member promote {quoted(snapshot, about.node)} "
+            f"--retire {quoted(snapshot, about.other)}"
         ),
-        typed=lambda look, about: name_of(look, about.node),
+        typed=lambda snapshot, about: name_of(snapshot, about.node),
         patience_s=120.0,
         of_group=True,
     ),
@@ -206,17 +206,17 @@ GROUP_ACTS: tuple[Act, ...] = (
         "retire",
         ("node", "other"),
         (REPLICAS,),
-        lambda look, about: f"Let {name_of(look, about.other)} vote in its place…",
+        lambda snapshot, about: f"Let {name_of(snapshot, about.other)} vote in its place…",
         _retire_shown,
-        lambda look, about: _exchange_words(look, about.other, about.node),
-        lambda look, about: _exchange_refusal(look, about.other, about.node),
-        lambda look, about: f"{name_of(look, about.other)} to vote",
-        lambda look, about, before: _exchange_seen(look, about.other, about.node),
-        lambda look, about: (
-            f"tigerchat member retire {quoted(look, about.node)} "
-            f"--promote {quoted(look, about.other)}"
+        lambda snapshot, about: _exchange_words(snapshot, about.other, about.node),
+        lambda snapshot, about: _exchange_refusal(snapshot, about.other, about.node),
+        lambda snapshot, about: f"{name_of(snapshot, about.other)} to vote",
+        lambda snapshot, about, before: _exchange_seen(snapshot, about.other, about.node),
+        lambda snapshot, about: (
+            f"tigerchat member retire {quoted(snapshot, about.node)} "
+            f"--promote {quoted(snapshot, about.other)}"
         ),
-        typed=lambda look, about: name_of(look, about.node),
+        typed=lambda snapshot, about: name_of(snapshot, about.node),
         patience_s=120.0,
         of_group=True,
     ),
@@ -224,14 +224,14 @@ GROUP_ACTS: tuple[Act, ...] = (
         "remove",
         ("node",),
         (REPLICAS,),
-        lambda look, about: f"Remove {name_of(look, about.node)} from its shards…",
-        lambda look, row: [About(row.node)] if _standby_of(look, row.node) else [],
+        lambda snapshot, about: f"Remove {name_of(snapshot, about.node)} from its shards…",
+        lambda snapshot, row: [About(row.node)] if _standby_of(snapshot, row.node) else [],
         _remove_words,
         _remove_refusal,
-        lambda look, about: f"{name_of(look, about.node)} to be no member",
+        lambda snapshot, about: f"{name_of(snapshot, about.node)} to be no member",
         _remove_seen,
         verb_of("member remove"),
-        typed=lambda look, about: name_of(look, about.node),
+        typed=lambda snapshot, about: name_of(snapshot, about.node),
         patience_s=120.0,
         of_group=True,
     ),

@@ -120,7 +120,7 @@ class ShardLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SiteSnapshot:
     """Everything of one moment."""
 
     now_ms: int  # of a clock that only goes forward
@@ -168,7 +168,7 @@ class Clock:
     jumped_ms: int = 0  # by how much, the last time; negative is backwards
     jumped_at_ms: int = 0
 
-    def on_look(self, now_ms: int, wall_ms: int) -> str:
+    def on_snapshot(self, now_ms: int, wall_ms: int) -> str:
         """What to say of it at this moment."""
         ahead_ms = wall_ms - now_ms
         if self.ahead_ms is not None and abs(ahead_ms - self.ahead_ms) >= CLOCK_JUMP_MS_MIN:
@@ -187,9 +187,9 @@ def learned(view: SiteView, answers: Answers) -> SiteView:
     return view
 
 
-def look(
+def take_snapshot(
     view: SiteView, answers: Answers, rates: Rates, clock: Clock, now_ms: int, wall_ms: int
-) -> Look:
+) -> SiteSnapshot:
     """Put together what the answers say; `rates` and `clock` are brought up to date."""
     processes = _processes(answers)
     shards = tuple(_shard(group, answers, processes, rates, now_ms) for group in view.groups)
@@ -203,7 +203,7 @@ def look(
     counts = {("shard", shard.number, 0): shard.records for shard in shards if shard.records}
     counts |= {("edge", edge.node, edge.number): edge.own.acked for edge in edges if edge.own}
     rates.keep(counts, now_ms)
-    return Look(
+    return SiteSnapshot(
         now_ms=now_ms,
         wall_ms=wall_ms,
         site=view.site,
@@ -212,7 +212,7 @@ def look(
         shippers=tuple(
             shipper for _, status in told(answers, ShipperStatus) for shipper in shippers_in(status)
         ),
-        clock=clock.on_look(now_ms, wall_ms),
+        clock=clock.on_snapshot(now_ms, wall_ms),
         farm=farm_in(status for _, status in told(answers, FarmStatus)),
         has_farm=any(source.kind == FarmStatus.kind for source in answers),
         processes=tuple((node, name, kept) for (node, name), kept in sorted(processes.items())),

@@ -16,7 +16,7 @@ from appliance.cores.console.act import (
     unkept,
     verb_of,
 )
-from appliance.cores.console.model import Look, Member, ShardLine
+from appliance.cores.console.model import Member, ShardLine, SiteSnapshot
 from appliance.cores.console.stakes import (
     EDGE,
     clients,
@@ -34,51 +34,51 @@ from appliance.cores.console.stakes import (
 # --- edges ----------------------------------------------------------------------------------------
 
 
-def _edges(look: Look, about: About, *, wanted: bool) -> list[str]:
+def _edges(snapshot: SiteSnapshot, about: About, *, wanted: bool) -> list[str]:
     return [
-        name for name, kept in processes(look, about.node, EDGE) if kept.wanted is wanted
+        name for name, kept in processes(snapshot, about.node, EDGE) if kept.wanted is wanted
     ]  # fmt: skip
 
 
-def _drain_shown(look: Look, row: About) -> list[About]:
-    return [About(row.node)] if _edges(look, row, wanted=True) else []
+def _drain_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    return [About(row.node)] if _edges(snapshot, row, wanted=True) else []
 
 
-def _drain_words(look: Look, about: About) -> str:
-    name, count = name_of(look, about.node), clients(look, about.node) or 0
+def _drain_words(snapshot: SiteSnapshot, about: About) -> str:
+    name, count = name_of(snapshot, about.node), clients(snapshot, about.node) or 0
     return (
         f"{name} sends its {counted(count, 'chat client')} to other nodes and takes none any more; "
         "its replicas go on."
     )
 
 
-def _drain_refusal(look: Look, about: About) -> str:
-    if why := unkept(look, about.node, f"node drain {quoted(look, about.node)}"):
+def _drain_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    if why := unkept(snapshot, about.node, f"node drain {quoted(snapshot, about.node)}"):
         return why
-    if not _edges(look, about, wanted=True):
-        return f"{name_of(look, about.node)} is drained already"
-    return last_edge(look, about.node)
+    if not _edges(snapshot, about, wanted=True):
+        return f"{name_of(snapshot, about.node)} is drained already"
+    return last_edge(snapshot, about.node)
 
 
-def _drain_seen(look: Look, about: About, before: Look) -> bool:
-    edges = processes(look, about.node, EDGE)
+def _drain_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    edges = processes(snapshot, about.node, EDGE)
     return bool(edges) and all(kept.ended and not kept.wanted for _, kept in edges)
 
 
-def _undrain_shown(look: Look, row: About) -> list[About]:
-    return [About(row.node)] if _edges(look, row, wanted=False) else []
+def _undrain_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    return [About(row.node)] if _edges(snapshot, row, wanted=False) else []
 
 
-def _undrain_refusal(look: Look, about: About) -> str:
-    if why := unkept(look, about.node, f"node undrain {quoted(look, about.node)}"):
+def _undrain_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    if why := unkept(snapshot, about.node, f"node undrain {quoted(snapshot, about.node)}"):
         return why
-    if not _edges(look, about, wanted=False):
-        return f"{name_of(look, about.node)} takes chat clients already"
+    if not _edges(snapshot, about, wanted=False):
+        return f"{name_of(snapshot, about.node)} takes chat clients already"
     return ""
 
 
-def _undrain_seen(look: Look, about: About, before: Look) -> bool:
-    edges = processes(look, about.node, EDGE)
+def _undrain_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    edges = processes(snapshot, about.node, EDGE)
     return bool(edges) and all(kept.wanted and kept.ready for _, kept in edges)
 
 
@@ -94,38 +94,38 @@ _WITHOUT = {
 }
 
 
-def _process_words(look: Look, about: About) -> str:
-    return f"{about.process} of {name_of(look, about.node)}"
+def _process_words(snapshot: SiteSnapshot, about: About) -> str:
+    return f"{about.process} of {name_of(snapshot, about.node)}"
 
 
-def _process_refusal(look: Look, about: About, verb: str) -> str:
+def _process_refusal(snapshot: SiteSnapshot, about: About, verb: str) -> str:
     """Why it cannot be told anything."""
-    words = f"node {verb} {quoted(look, about.node)} --process {shlex.quote(about.process)}"
-    if why := unkept(look, about.node, words):
+    words = f"node {verb} {quoted(snapshot, about.node)} --process {shlex.quote(about.process)}"
+    if why := unkept(snapshot, about.node, words):
         return why
-    names = [name for name, _ in processes(look, about.node)]
+    names = [name for name, _ in processes(snapshot, about.node)]
     if about.process not in names:
-        return f"{name_of(look, about.node)} has no process {about.process}: {', '.join(names)}"
+        return f"{name_of(snapshot, about.node)} has no process {about.process}: {', '.join(names)}"
     return ""
 
 
-def _is_wanted(look: Look, about: About) -> bool | None:
-    return {n: kept.wanted for n, kept in processes(look, about.node)}.get(about.process)
+def _is_wanted(snapshot: SiteSnapshot, about: About) -> bool | None:
+    return {n: kept.wanted for n, kept in processes(snapshot, about.node)}.get(about.process)
 
 
-def _stop_shown(look: Look, row: About) -> list[About]:
-    here = row.node in look.here
-    return [About(row.node, row.process)] if _is_wanted(look, row) or not here else []
+def _stop_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    here = row.node in snapshot.here
+    return [About(row.node, row.process)] if _is_wanted(snapshot, row) or not here else []
 
 
-def _stop_words(look: Look, about: About) -> str:
-    begin = f"{_process_words(look, about)} stops until it is started again"
+def _stop_words(snapshot: SiteSnapshot, about: About) -> str:
+    begin = f"{_process_words(snapshot, about)} stops until it is started again"
     if about.process.startswith(EDGE):
-        count = clients(look, about.node, about.process) or 0
+        count = clients(snapshot, about.node, about.process) or 0
         return f"{begin}; its {counted(count, 'chat client')} go to other edges."
     number = replica_shard(about.process)
-    if number in range(len(look.shards)):
-        shard = look.shards[number]
+    if number in range(len(snapshot.shards)):
+        shard = snapshot.shards[number]
         if _votes_in(shard, about.node):
             left = left_without(shard, about.node)
             leads = shard.primary is not None and shard.primary.node == about.node
@@ -145,63 +145,64 @@ def _votes_in(shard: ShardLine, node: int) -> bool:
     return member is not None and votes(member)
 
 
-def _stop_refusal(look: Look, about: About) -> str:
-    if why := _process_refusal(look, about, "stop"):
+def _stop_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    if why := _process_refusal(snapshot, about, "stop"):
         return why
-    name = name_of(look, about.node)
-    if not _is_wanted(look, about):
-        return f"{_process_words(look, about)} is stopped already"
+    name = name_of(snapshot, about.node)
+    if not _is_wanted(snapshot, about):
+        return f"{_process_words(snapshot, about)} is stopped already"
     if about.process == "console":
         return (
             f"the console of {name} is not stopped alone, as operators see and act by it: "
-            f"`tigerchat node stop {quoted(look, about.node)}` stops the whole node"
+            f"`tigerchat node stop {quoted(snapshot, about.node)}` stops the whole node"
         )
     if about.process == "farm":
-        return farm_loss(look, about.node)
+        return farm_loss(snapshot, about.node)
     if about.process == "shipper":
-        return in_mid_file(look, about.node)
+        return in_mid_file(snapshot, about.node)
     if about.process.startswith(EDGE):
-        return last_edge(look, about.node, about.process)
+        return last_edge(snapshot, about.node, about.process)
     number = replica_shard(about.process)
-    return loss(look, about.node, number) if number != NOBODY else ""
+    return loss(snapshot, about.node, number) if number != NOBODY else ""
 
 
-def _stop_typed(look: Look, about: About) -> str:
+def _stop_typed(snapshot: SiteSnapshot, about: About) -> str:
     """A replica that votes is one less of a quorum."""
     number = replica_shard(about.process)
-    stake = number in range(len(look.shards)) and _votes_in(look.shards[number], about.node)
-    return name_of(look, about.node) if stake else ""
+    stake = number in range(len(snapshot.shards)) and _votes_in(snapshot.shards[number], about.node)
+    return name_of(snapshot, about.node) if stake else ""
 
 
-def _stop_regret(look: Look, about: About) -> str:
+def _stop_regret(snapshot: SiteSnapshot, about: About) -> str:
     """The replica was asked to end, and now it is missed."""
     number = replica_shard(about.process)
-    return loss_by_others(look, about.node, number) if number != NOBODY else ""
+    return loss_by_others(snapshot, about.node, number) if number != NOBODY else ""
 
 
-def _stop_seen(look: Look, about: About, before: Look) -> bool:
-    kept = dict(processes(look, about.node)).get(about.process)
+def _stop_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    kept = dict(processes(snapshot, about.node)).get(about.process)
     return kept is not None and kept.ended and not kept.wanted
 
 
-def _start_shown(look: Look, row: About) -> list[About]:
-    return [About(row.node, row.process)] if _is_wanted(look, row) is False else []
+def _start_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    return [About(row.node, row.process)] if _is_wanted(snapshot, row) is False else []
 
 
-def _start_refusal(look: Look, about: About) -> str:
-    if why := _process_refusal(look, about, "start"):
+def _start_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    if why := _process_refusal(snapshot, about, "start"):
         return why
-    return f"{_process_words(look, about)} runs already" if _is_wanted(look, about) else ""
+    return f"{_process_words(snapshot, about)} runs already" if _is_wanted(snapshot, about) else ""
 
 
-def _start_seen(look: Look, about: About, before: Look) -> bool:
-    kept = dict(processes(look, about.node)).get(about.process)
+def _start_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    kept = dict(processes(snapshot, about.node)).get(about.process)
     return kept is not None and kept.wanted and kept.ready and kept.answers is not False
 
 
 def _process_verb(word: str) -> Words:
-    return lambda look, about: (
-        f"tigerchat node {word} {quoted(look, about.node)} --process {shlex.quote(about.process)}"
+    return lambda snapshot, about: (
+        f"tigerchat node {word} {quoted(snapshot, about.node)} "
+        f"--process {shlex.quote(about.process)}"
     )
 
 
@@ -210,40 +211,41 @@ def _process_verb(word: str) -> Words:
 SCRUB_S = 3600.0  # for all that a replica holds to be read
 
 
-def _replica_of(look: Look, about: About) -> Member | None:
+def _replica_of(snapshot: SiteSnapshot, about: About) -> Member | None:
     number = replica_shard(about.process)
-    known = number in range(len(look.shards))
-    return member_of(look.shards[number], about.node) if known else None
+    known = number in range(len(snapshot.shards))
+    return member_of(snapshot.shards[number], about.node) if known else None
 
 
-def _scrub_shown(look: Look, row: About) -> list[About]:
-    member = _replica_of(look, row)
+def _scrub_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    member = _replica_of(snapshot, row)
     return [About(row.node, row.process)] if member is not None and member.asked else []
 
 
-def _scrub_refusal(look: Look, about: About) -> str:
-    name, member = name_of(look, about.node), _replica_of(look, about)
-    if about.node not in look.here:
-        return unkept(look, about.node, f"node scrub {quoted(look, about.node)}")
+def _scrub_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    name, member = name_of(snapshot, about.node), _replica_of(snapshot, about)
+    if about.node not in snapshot.here:
+        return unkept(snapshot, about.node, f"node scrub {quoted(snapshot, about.node)}")
     if member is None:
-        return f"{_process_words(look, about)} is no replica of it"
+        return f"{_process_words(snapshot, about)} is no replica of it"
     if member.own is None or not member.normal:
-        return f"{_process_words(look, about)} does not serve: bring it up first"
+        return f"{_process_words(snapshot, about)} does not serve: bring it up first"
     if member.own.disk.scrubs:
         return f"{name} reads all that its {about.process} holds already"
     return ""
 
 
-def _scrub_seen(look: Look, about: About, before: Look) -> bool:
-    was, now = _replica_of(before, about), _replica_of(look, about)
+def _scrub_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    was, now = _replica_of(before, about), _replica_of(snapshot, about)
     if was is None or was.own is None or now is None or now.own is None:
         return False
     # the round that was under way, and a whole one
     return not now.own.disk.scrubs and now.own.disk.scrubbed >= was.own.disk.scrubbed + 2
 
 
-def _scrub_verb(look: Look, about: About) -> str:
-    return f"tigerchat node scrub {quoted(look, about.node)} --shard {replica_shard(about.process)}"
+def _scrub_verb(snapshot: SiteSnapshot, about: About) -> str:
+    shard = replica_shard(about.process)
+    return f"tigerchat node scrub {quoted(snapshot, about.node)} --shard {shard}"
 
 
 PROCESS_ACTS: tuple[Act, ...] = (
@@ -251,14 +253,14 @@ PROCESS_ACTS: tuple[Act, ...] = (
         "scrub",
         ("node", "process"),
         (REPLICAS,),
-        lambda look, about: f"Read all that {_process_words(look, about)} holds…",
+        lambda snapshot, about: f"Read all that {_process_words(snapshot, about)} holds…",
         _scrub_shown,
-        lambda look, about: (
-            f"{_process_words(look, about)} reads its volume from end to end, now and quicker than "
-            "by itself; what is broken is mended from peers, and writes go on."
+        lambda snapshot, about: (
+            f"{_process_words(snapshot, about)} reads its volume from end to end, now and quicker "
+            "than by itself; what is broken is mended from peers, and writes go on."
         ),
         _scrub_refusal,
-        lambda look, about: f"{_process_words(look, about)} to have read all",
+        lambda snapshot, about: f"{_process_words(snapshot, about)} to have read all",
         _scrub_seen,
         _scrub_verb,
         patience_s=SCRUB_S,
@@ -268,11 +270,11 @@ PROCESS_ACTS: tuple[Act, ...] = (
         "drain",
         ("node",),
         (EDGES,),
-        lambda look, about: f"Drain {name_of(look, about.node)}…",
+        lambda snapshot, about: f"Drain {name_of(snapshot, about.node)}…",
         _drain_shown,
         _drain_words,
         _drain_refusal,
-        lambda look, about: f"the edges of {name_of(look, about.node)} to end",
+        lambda snapshot, about: f"the edges of {name_of(snapshot, about.node)} to end",
         _drain_seen,
         verb_of("node drain"),
     ),
@@ -280,11 +282,11 @@ PROCESS_ACTS: tuple[Act, ...] = (
         "undrain",
         ("node",),
         (EDGES,),
-        lambda look, about: f"Let {name_of(look, about.node)} take clients again…",
+        lambda snapshot, about: f"Let {name_of(snapshot, about.node)} take clients again…",
         _undrain_shown,
-        lambda look, about: f"{name_of(look, about.node)} takes chat clients again.",
+        lambda snapshot, about: f"{name_of(snapshot, about.node)} takes chat clients again.",
         _undrain_refusal,
-        lambda look, about: f"the edges of {name_of(look, about.node)} to serve",
+        lambda snapshot, about: f"the edges of {name_of(snapshot, about.node)} to serve",
         _undrain_seen,
         verb_of("node undrain"),
     ),
@@ -292,11 +294,11 @@ PROCESS_ACTS: tuple[Act, ...] = (
         "stop",
         ("node", "process"),
         (REPLICAS, EDGES, PROCESSES),
-        lambda look, about: f"Stop {_process_words(look, about)}…",
+        lambda snapshot, about: f"Stop {_process_words(snapshot, about)}…",
         _stop_shown,
         _stop_words,
         _stop_refusal,
-        lambda look, about: f"{_process_words(look, about)} to end",
+        lambda snapshot, about: f"{_process_words(snapshot, about)} to end",
         _stop_seen,
         _process_verb("stop"),
         typed=_stop_typed,
@@ -307,11 +309,11 @@ PROCESS_ACTS: tuple[Act, ...] = (
         "start",
         ("node", "process"),
         (REPLICAS, EDGES, PROCESSES),
-        lambda look, about: f"Start {_process_words(look, about)}…",
+        lambda snapshot, about: f"Start {_process_words(snapshot, about)}…",
         _start_shown,
-        lambda look, about: f"{_process_words(look, about)} is started again.",
+        lambda snapshot, about: f"{_process_words(snapshot, about)} is started again.",
         _start_refusal,
-        lambda look, about: f"{_process_words(look, about)} to serve",
+        lambda snapshot, about: f"{_process_words(snapshot, about)} to serve",
         _start_seen,
         _process_verb("start"),
     ),

@@ -19,7 +19,7 @@ from appliance.cores.console.cells import (
     size,
 )
 from appliance.cores.console.figures import Process, is_stopped
-from appliance.cores.console.model import EdgeLine, Look, Member, ShardLine
+from appliance.cores.console.model import EdgeLine, Member, ShardLine, SiteSnapshot
 from appliance.cores.console.stakes import EDGE, REPLICA
 from appliance.cores.console.wider_tables import (
     disk_table,
@@ -34,20 +34,20 @@ from appliance.formats.status.replica import BACKUP, NORMAL, PRIMARY, STANDBY
 STOPPED = "stopped"  # by an operator
 
 
-def shard_table(look: Look) -> Table:
+def shard_table(snapshot: SiteSnapshot) -> Table:
     columns = ("shard", "primary", "view", "serving", "committed op", "records", "records/s")
     return Table(
         SHARDS,
         columns,
         (2, 3, 4, 5, 6),
-        tuple(_shard_row(look, shard) for shard in look.shards),
-        tuple(About(shard=shard.number) for shard in look.shards),
+        tuple(_shard_row(snapshot, shard) for shard in snapshot.shards),
+        tuple(About(shard=shard.number) for shard in snapshot.shards),
     )
 
 
-def _shard_row(look: Look, shard: ShardLine) -> tuple[Cell, ...]:
+def _shard_row(snapshot: SiteSnapshot, shard: ShardLine) -> tuple[Cell, ...]:
     primary = shard.primary
-    name = Cell("none", BAD) if primary is None else Cell(node_name(look, primary.node))
+    name = Cell("none", BAD) if primary is None else Cell(node_name(snapshot, primary.node))
     active = sum(not member.standby and not member.removed for member in shard.members)
     tone = BAD if shard.normal_count < shard.quorum else GOOD
     tone = WARN if tone == GOOD and shard.normal_count < active else tone
@@ -80,10 +80,10 @@ REPLICA_COLUMNS = (
 )
 
 
-def replica_table(look: Look) -> Table:
+def replica_table(snapshot: SiteSnapshot) -> Table:
     shown = [
         (shard, member)
-        for shard in look.shards
+        for shard in snapshot.shards
         for member in shard.members
         if not member.removed
     ]  # fmt: skip
@@ -91,13 +91,17 @@ def replica_table(look: Look) -> Table:
         REPLICAS,
         REPLICA_COLUMNS,
         (5, 6, 7, 8, 9, 10, 11, 12, 13),
-        tuple(_replica_row(look, shard, member) for shard, member in shown),
+        tuple(_replica_row(snapshot, shard, member) for shard, member in shown),
         tuple(About(member.node, f"{REPLICA}{shard.number}") for shard, member in shown),
     )
 
 
-def _replica_row(look: Look, shard: ShardLine, member: Member) -> tuple[Cell, ...]:
-    head = (Cell(str(member.shard)), Cell(str(member.index)), Cell(node_name(look, member.node)))
+def _replica_row(snapshot: SiteSnapshot, shard: ShardLine, member: Member) -> tuple[Cell, ...]:
+    head = (
+        Cell(str(member.shard)),
+        Cell(str(member.index)),
+        Cell(node_name(snapshot, member.node)),
+    )
     if member.own is None:
         return head + (_row_elsewhere(shard, member) if not member.asked else _row_down(member))
     own, lag = member.own, shard.lag(member)
@@ -177,19 +181,19 @@ EDGE_COLUMNS = (
 )
 
 
-def edge_table(look: Look) -> Table:
-    shown = [edge for edge in look.edges if not edge.removed]
+def edge_table(snapshot: SiteSnapshot) -> Table:
+    shown = [edge for edge in snapshot.edges if not edge.removed]
     return Table(
         EDGES,
         EDGE_COLUMNS,
         tuple(range(2, len(EDGE_COLUMNS))),
-        tuple(_edge_row(look, edge) for edge in shown),
+        tuple(_edge_row(snapshot, edge) for edge in shown),
         tuple(About(edge.node, f"{EDGE}{edge.number}") for edge in shown),
     )
 
 
-def _edge_row(look: Look, edge: EdgeLine) -> tuple[Cell, ...]:
-    head = (Cell(str(edge.number)), Cell(node_name(look, edge.node)))
+def _edge_row(snapshot: SiteSnapshot, edge: EdgeLine) -> tuple[Cell, ...]:
+    head = (Cell(str(edge.number)), Cell(node_name(snapshot, edge.node)))
     own = edge.own
     if own is None:
         unknown = (Cell(NOTHING, FAINT) for _ in EDGE_COLUMNS[3:-1])
@@ -222,13 +226,13 @@ PROCESS_COLUMNS = (
 )
 
 
-def process_table(look: Look) -> Table:
+def process_table(snapshot: SiteSnapshot) -> Table:
     """Whether each process of this machine's nodes answers, and how the kernel has it; what that
     refused is said."""
     rows = []
-    for node, name, kept in look.processes:
+    for node, name, kept in snapshot.processes:
         head = (
-            Cell(node_name(look, node)),
+            Cell(node_name(snapshot, node)),
             Cell(name),
             _process(kept),
             _answers(kept),
@@ -250,7 +254,7 @@ def process_table(look: Look) -> Table:
                 _tuned(dumps, refused.get("core_dumps")),
             )
         )
-    subjects = tuple(About(node, name) for node, name, _ in look.processes)
+    subjects = tuple(About(node, name) for node, name, _ in snapshot.processes)
     return Table(PROCESSES, PROCESS_COLUMNS, (2, 4), tuple(rows), subjects)
 
 
@@ -277,39 +281,39 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def alarm_table(look: Look, alarms: Sequence[Alarm]) -> Table:
+def alarm_table(snapshot: SiteSnapshot, alarms: Sequence[Alarm]) -> Table:
     rows = tuple(
         (
             Cell(alarm.name, alarm.severity),
             Cell(alarm.subject),
             Cell(alarm.text),
-            Cell(duration(look.now_ms - alarm.since_ms)),
+            Cell(duration(snapshot.now_ms - alarm.since_ms)),
         )
         for alarm in alarms
     )
     return Table("Alarms", ("alarm", "subject", "what", "for"), (3,), rows)
 
 
-def tables(look: Look, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
+def tables(snapshot: SiteSnapshot, alarms: Sequence[Alarm]) -> tuple[Table, ...]:
     """Everything of a look, in the order in which it is shown."""
     shown: tuple[Table, ...] = (
-        alarm_table(look, alarms),
-        shard_table(look),
-        replica_table(look),
-        edge_table(look),
+        alarm_table(snapshot, alarms),
+        shard_table(snapshot),
+        replica_table(snapshot),
+        edge_table(snapshot),
     )
-    transports = transport_table(look)
+    transports = transport_table(snapshot)
     if transports.rows:
         shown = (*shown, transports)
-    if any(kept.placed is not None for _, _, kept in look.processes):
-        shown = (*shown, process_table(look))
-    if look.machines:
-        shown = (*shown, machine_table(look))
-    disks = disk_table(look)
+    if any(kept.placed is not None for _, _, kept in snapshot.processes):
+        shown = (*shown, process_table(snapshot))
+    if snapshot.machines:
+        shown = (*shown, machine_table(snapshot))
+    disks = disk_table(snapshot)
     if disks.rows:
         shown = (*shown, disks)
-    if look.has_farm:
-        shown = (*shown, farm_table(look))
-    if look.objects:
-        shown = (*shown, objects_table(look))
-    return (*shown, federation_table(look)) if look.federation else shown
+    if snapshot.has_farm:
+        shown = (*shown, farm_table(snapshot))
+    if snapshot.objects:
+        shown = (*shown, objects_table(snapshot))
+    return (*shown, federation_table(snapshot)) if snapshot.federation else shown

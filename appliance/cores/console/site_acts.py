@@ -20,7 +20,7 @@ from appliance.cores.console.act import (
 )
 from appliance.cores.console.cells import duration
 from appliance.cores.console.figures import Shipper
-from appliance.cores.console.model import Look, ShardLine
+from appliance.cores.console.model import ShardLine, SiteSnapshot
 from appliance.cores.console.stakes import lacks_quorum, processes
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import retention_days_of
@@ -51,51 +51,53 @@ def shipped_elsewhere(shard: int, name: str) -> str:
     )
 
 
-def _ships_nothing(look: Look, about: About) -> str:
-    if look.shippers:
+def _ships_nothing(snapshot: SiteSnapshot, about: About) -> str:
+    if snapshot.shippers:
         return ""
-    kept = (each for node in look.here for _, each in processes(look, node, SHIPPER))
+    kept = (each for node in snapshot.here for _, each in processes(snapshot, node, SHIPPER))
     return SHIPPING_IS_OFF if any(process.answers for process in kept) else NO_SHIPPER
 
 
-def _ship_refusal(look: Look, about: About) -> str:
-    if why := _ships_nothing(look, about):
+def _ship_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    if why := _ships_nothing(snapshot, about):
         return why
-    here = {shipper.shard for shipper in look.shippers if shipper.ships}
+    here = {shipper.shard for shipper in snapshot.shippers if shipper.ships}
     others = {
-        one.shard: shipped_elsewhere(one.shard, name_of(look, one.by))
-        for one in look.shippers
-        if one.shard not in here and one.claimed and one.by not in look.here
-        and one.by < len(look.site.nodes)
+        one.shard: shipped_elsewhere(one.shard, name_of(snapshot, one.by))
+        for one in snapshot.shippers
+        if one.shard not in here and one.claimed and one.by not in snapshot.here
+        and one.by < len(snapshot.site.nodes)
     }  # fmt: skip
-    shards = {shipper.shard for shipper in look.shippers}
+    shards = {shipper.shard for shipper in snapshot.shippers}
     return "; ".join(others.values()) if others.keys() == shards else ""
 
 
-def _newest(look: Look, shard: int) -> int:
-    return max((one.log_seq for one in look.shippers if one.shard == shard), default=0)
+def _newest(snapshot: SiteSnapshot, shard: int) -> int:
+    return max((one.log_seq for one in snapshot.shippers if one.shard == shard), default=0)
 
 
-def _unshipped(look: Look) -> list[Shipper]:
-    return [one for one in look.shippers if one.ships and one.cursor < _newest(look, one.shard)]
+def _unshipped(snapshot: SiteSnapshot) -> list[Shipper]:
+    return [
+        one for one in snapshot.shippers if one.ships and one.cursor < _newest(snapshot, one.shard)
+    ]
 
 
-def _ship_words(look: Look, about: About) -> str:
-    waiting = sum(_newest(look, one.shard) - one.cursor for one in _unshipped(look))
+def _ship_words(snapshot: SiteSnapshot, about: About) -> str:
+    waiting = sum(_newest(snapshot, one.shard) - one.cursor for one in _unshipped(snapshot))
     return (
         "The present period ends now, and what was committed until now is shipped: about "
         f"{waiting:,} records."
     )
 
 
-def _ship_waits(look: Look, about: About) -> str:
-    errors = [f"; shard {one.shard}: {one.error}" for one in look.shippers if one.error]
+def _ship_waits(snapshot: SiteSnapshot, about: About) -> str:
+    errors = [f"; shard {one.shard}: {one.error}" for one in snapshot.shippers if one.error]
     return "what was committed until now to be shipped" + "".join(errors)
 
 
-def _ship_seen(look: Look, about: About, before: Look) -> bool:
+def _ship_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
     shards = {one.shard for one in before.shippers if one.ships}
-    now = [one for one in look.shippers if one.ships and one.shard in shards]
+    now = [one for one in snapshot.shippers if one.ships and one.shard in shards]
     return {one.shard for one in now} == shards != set() and all(
         one.cursor >= _newest(before, one.shard) and not one.closing for one in now
     )
@@ -122,28 +124,28 @@ def _is_ahead(shard: ShardLine) -> bool:
     return (_ahead_ms(shard) or 0) * 1000 > LOG_AHEAD_US_MAX
 
 
-def _clock_shown(look: Look, row: About) -> list[About]:
-    known = row.shard in range(len(look.shards)) and row.node == NOBODY
-    return [About(shard=row.shard)] if known and _is_ahead(look.shards[row.shard]) else []
+def _clock_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
+    known = row.shard in range(len(snapshot.shards)) and row.node == NOBODY
+    return [About(shard=row.shard)] if known and _is_ahead(snapshot.shards[row.shard]) else []
 
 
-def _clock_words(look: Look, about: About) -> str:
-    ahead = duration(_ahead_ms(look.shards[about.shard]) or 0)
+def _clock_words(snapshot: SiteSnapshot, about: About) -> str:
+    ahead = duration(_ahead_ms(snapshot.shards[about.shard]) or 0)
     return (
         f"Log time of shard {about.shard} goes back by {ahead}, to the clock of this machine, if "
         "that is right. Messages keep their times and places; those behind bear the clocks' time."
     )
 
 
-def _clock_refusal(look: Look, about: About) -> str:
-    shard = look.shards[about.shard]
+def _clock_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    shard = snapshot.shards[about.shard]
     if _ahead_ms(shard) is None:
         return no_replica(about.shard)
     return not_ahead(about.shard) if not _is_ahead(shard) else lacks_quorum(shard)
 
 
-def _clock_seen(look: Look, about: About, before: Look) -> bool:
-    shard = look.shards[about.shard]
+def _clock_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    shard = snapshot.shards[about.shard]
     return _ahead_ms(shard) is not None and not _is_ahead(shard)
 
 
@@ -158,8 +160,8 @@ def _days_unfit(written: Written) -> str:
     return ""
 
 
-def _kept_words(look: Look, about: About) -> str:
-    now = f"{look.site.retention_days:g} days" if look.site.retention_days else "everything"
+def _kept_words(snapshot: SiteSnapshot, about: About) -> str:
+    now = f"{snapshot.site.retention_days:g} days" if snapshot.site.retention_days else "everything"
     return (
         f"Now {now} is kept. What is older than is written here is dropped, once it is shipped "
         "where shipping is on, from the next start of the nodes on; it cannot be brought back but "
@@ -170,22 +172,22 @@ def _kept_words(look: Look, about: About) -> str:
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _nodes_here(look: Look, row: About) -> list[About]:
-    return [About(node) for node in sorted(look.here)] if row == About() else []
+def _nodes_here(snapshot: SiteSnapshot, row: About) -> list[About]:
+    return [About(node) for node in sorted(snapshot.here)] if row == About() else []
 
 
-def _support_refusal(look: Look, about: About) -> str:
-    if about.node in look.here:
+def _support_refusal(snapshot: SiteSnapshot, about: About) -> str:
+    if about.node in snapshot.here:
         return ""
     return (
-        f"{name_of(look, about.node)} is on another machine: ask the console there, or there "
+        f"{name_of(snapshot, about.node)} is on another machine: ask the console there, or there "
         "`tigerchat support --node-folder F`"
     )
 
 
-def _add_seen(look: Look, about: About, before: Look) -> bool:
-    new = range(len(before.site.nodes), len(look.site.nodes))
-    members = (m for shard in look.shards for m in shard.members if m.node in new)
+def _add_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> bool:
+    new = range(len(before.site.nodes), len(snapshot.site.nodes))
+    members = (m for shard in snapshot.shards for m in shard.members if m.node in new)
     return any(not member.removed for member in members)
 
 
@@ -195,7 +197,7 @@ SITE_ACTS: tuple[Act, ...] = (
         (),
         (),
         said("Seen"),
-        lambda look, row: [],
+        lambda snapshot, row: [],
         said("It is told who has seen the alarm, which goes on until it clears itself."),
         said(""),
         said("it to be noted"),
@@ -298,11 +300,11 @@ SITE_ACTS: tuple[Act, ...] = (
         "support",
         ("node",),
         (SITE,),
-        lambda look, about: f"Support bundle of {name_of(look, about.node)}…",
+        lambda snapshot, about: f"Support bundle of {name_of(snapshot, about.node)}…",
         _nodes_here,
-        lambda look, about: (
+        lambda snapshot, about: (
             f"One file, 50 MiB at most, of what is needed to find a fault of "
-            f"{name_of(look, about.node)}: no key, token, message or name of a user is in it."
+            f"{name_of(snapshot, about.node)}: no key, token, message or name of a user is in it."
         ),
         _support_refusal,
         said("the bundle to be whole"),
@@ -315,14 +317,14 @@ SITE_ACTS: tuple[Act, ...] = (
         "clock-correct",
         ("shard",),
         (SHARDS,),
-        lambda look, about: f"Bring the log time of shard {about.shard} back…",
+        lambda snapshot, about: f"Bring the log time of shard {about.shard} back…",
         _clock_shown,
         _clock_words,
         _clock_refusal,
-        lambda look, about: f"log time of shard {about.shard} to be that of the clocks",
+        lambda snapshot, about: f"log time of shard {about.shard} to be that of the clocks",
         _clock_seen,
         said("tigerchat clock correct"),
-        typed=lambda look, about: f"shard {about.shard}",
+        typed=lambda snapshot, about: f"shard {about.shard}",
         patience_s=60.0,
         of_group=True,
     ),

@@ -9,7 +9,7 @@ from appliance.cores.console.alarm import node_name
 from appliance.cores.console.alarms import LAG_OPS_MAX
 from appliance.cores.console.cells import count
 from appliance.cores.console.figures import Process
-from appliance.cores.console.model import Look, Member, ShardLine
+from appliance.cores.console.model import Member, ShardLine, SiteSnapshot
 
 EDGE, REPLICA = "edge-", "replica-"  # how the names of these processes begin
 NONE = -1
@@ -45,30 +45,30 @@ def short_of(shard: ShardLine, node: int) -> int | None:
     return left if left < shard.quorum else None
 
 
-def loss(look: Look, node: int, shard: int | None = None) -> str:
+def loss(snapshot: SiteSnapshot, node: int, shard: int | None = None) -> str:
     """Why a node's replicas, or that of one shard, cannot be missed."""
-    for line in look.shards:
+    for line in snapshot.shards:
         left = short_of(line, node) if shard in (None, line.number) else None
         if left is not None:
-            return _missed(look, node, line, left)
+            return _missed(snapshot, node, line, left)
     return ""
 
 
-def loss_by_others(look: Look, node: int, shard: int) -> str:
+def loss_by_others(snapshot: SiteSnapshot, node: int, shard: int) -> str:
     """Why a replica that was just told to stop is missed: others were told so, too. How those serve
     that stay is no matter, as they may be about to choose who leads."""
-    line = look.shards[shard]
+    line = snapshot.shards[shard]
     left = sum(
         votes(m) and m.node != node and (m.process is None or m.process.wanted)
         for m in line.members
     )  # fmt: skip
     voted = any(m.node == node and votes(m) for m in line.members)
-    return _missed(look, node, line, left) if voted and left < line.quorum else ""
+    return _missed(snapshot, node, line, left) if voted and left < line.quorum else ""
 
 
-def _missed(look: Look, node: int, shard: ShardLine, left: int) -> str:
+def _missed(snapshot: SiteSnapshot, node: int, shard: ShardLine, left: int) -> str:
     return (
-        f"without {node_name(look, node)} shard {shard.number} has {left} of {shard.quorum} "
+        f"without {node_name(snapshot, node)} shard {shard.number} has {left} of {shard.quorum} "
         "needed replicas: nothing could be acknowledged; bring the others up first "
         "(`tigerchat status`)"
     )
@@ -92,11 +92,11 @@ def lacks_quorum(shard: ShardLine) -> str:
     )
 
 
-def behind(look: Look, shard: ShardLine, member: Member) -> str:
+def behind(snapshot: SiteSnapshot, shard: ShardLine, member: Member) -> str:
     """Why a member cannot take over a duty in its shard, as far as is known here."""
     if not is_known(shard):
         return ""
-    name = f"{node_name(look, member.node)} in shard {shard.number}"
+    name = f"{node_name(snapshot, member.node)} in shard {shard.number}"
     if not stays(member):
         return f"{name} does not serve: bring it up first (`tigerchat status`)"
     lag = shard.lag(member)
@@ -110,52 +110,52 @@ def behind(look: Look, shard: ShardLine, member: Member) -> str:
 # --- edges and the farm
 
 
-def processes(look: Look, node: int, begin: str = "") -> list[tuple[str, Process]]:
+def processes(snapshot: SiteSnapshot, node: int, begin: str = "") -> list[tuple[str, Process]]:
     """Those that a node's supervisor keeps, whose names begin so."""
-    kept = ((at, name, process) for at, name, process in look.processes if at == node)
+    kept = ((at, name, process) for at, name, process in snapshot.processes if at == node)
     return [(name, process) for _, name, process in kept if name.startswith(begin)]
 
 
-def clients(look: Look, node: int, process: str = "") -> int | None:
+def clients(snapshot: SiteSnapshot, node: int, process: str = "") -> int | None:
     """Chat clients that are connected to a node, or to one edge of it; None: no edge serves."""
     own = [
         edge.own.connections
-        for edge in look.edges
+        for edge in snapshot.edges
         if edge.node == node and edge.own is not None and process in ("", f"{EDGE}{edge.number}")
     ]
     return sum(own) if own else None
 
 
-def last_edge(look: Look, node: int, process: str = "") -> str:
+def last_edge(snapshot: SiteSnapshot, node: int, process: str = "") -> str:
     """Why the edges of a node, or one of them, cannot be missed."""
-    if clients(look, node, process) is None:
+    if clients(snapshot, node, process) is None:
         return ""  # it serves nobody as it is
-    for edge in look.edges:
+    for edge in snapshot.edges:
         stopped = edge.process is not None and not edge.process.wanted
         same = edge.node == node and process in ("", f"{EDGE}{edge.number}")
         if edge.own is not None and not stopped and not edge.removed and not same:
             return ""
-    elsewhere = {m.node for shard in look.shards for m in shard.members if stays(m)}
-    if elsewhere - look.here:
+    elsewhere = {m.node for shard in snapshot.shards for m in shard.members if stays(m)}
+    if elsewhere - snapshot.here:
         return ""
-    what = f"{process} of {node_name(look, node)}" if process else node_name(look, node)
+    what = f"{process} of {node_name(snapshot, node)}" if process else node_name(snapshot, node)
     return (
         f"without {what} no edge that serves is left: chat clients would have nowhere to go; "
         "bring another node up first (`tigerchat status`)"
     )
 
 
-def farm_loss(look: Look, node: int) -> str:
+def farm_loss(snapshot: SiteSnapshot, node: int) -> str:
     """Why a node's member of the farm cannot be missed."""
-    farm = look.farm
+    farm = snapshot.farm
     if farm is None:
         return ""  # it can do nothing as it is
-    places = {one.farm_id: one.index for one in look.site.nodes}
+    places = {one.farm_id: one.index for one in snapshot.site.nodes}
     members = [places.get(member.id) for member in farm.members]
     if node not in members:
         return ""
     silent = {
-        at for at, name, kept in look.processes
+        at for at, name, kept in snapshot.processes
         if name == "farm" and not (kept.wanted and kept.answers)
     }  # fmt: skip
     left = sum(at != node and at not in silent for at in members)
@@ -163,17 +163,17 @@ def farm_loss(look: Look, node: int) -> str:
     if left >= needed:
         return ""
     return (
-        f"without {node_name(look, node)} the farm has {left} of {needed} needed members: nobody "
-        "would sign its directory; bring the others up first (`tigerchat farm status`)"
+        f"without {node_name(snapshot, node)} the farm has {left} of {needed} needed members: "
+        "nobody would sign its directory; bring the others up first (`tigerchat farm status`)"
     )
 
 
-def in_mid_file(look: Look, node: int) -> str:
+def in_mid_file(snapshot: SiteSnapshot, node: int) -> str:
     """Why a node's shipper is to be left alone for now."""
-    for shipper in look.shippers:
+    for shipper in snapshot.shippers:
         if shipper.node == node and shipper.doing:
             return (
-                f"the shipper of {node_name(look, node)} is at work in shard {shipper.shard} "
+                f"the shipper of {node_name(snapshot, node)} is at work in shard {shipper.shard} "
                 f"({shipper.doing}): wait until it has done so (`tigerchat ship status`)"
             )
     return ""

@@ -6,7 +6,7 @@ from statistics import median_low
 from typing import Any
 
 from appliance.cores.console.alarms import P99_WRITES_MIN
-from appliance.cores.console.model import Look
+from appliance.cores.console.model import SiteSnapshot
 
 MINUTE_MS = 60_000
 DAY_MINUTES = 1440
@@ -21,12 +21,12 @@ class Usual:
         self._figures: dict[tuple[int, int], deque[int]] = {}
         self.medians: dict[tuple[int, int], int] = {}
 
-    def on_poll(self, look: Look) -> None:
-        minute = look.wall_ms // MINUTE_MS
+    def on_poll(self, snapshot: SiteSnapshot) -> None:
+        minute = snapshot.wall_ms // MINUTE_MS
         if minute == self._minute:
             return
         self._minute = minute
-        for shard in look.shards:
+        for shard in snapshot.shards:
             for member in shard.members:
                 own = member.own
                 if own is not None and own.writes.count >= P99_WRITES_MIN:

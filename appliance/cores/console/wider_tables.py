@@ -17,21 +17,21 @@ from appliance.cores.console.cells import (
     size,
 )
 from appliance.cores.console.disks import troubles
-from appliance.cores.console.model import Look
+from appliance.cores.console.model import SiteSnapshot
 
 MACHINE_COLUMNS = ("machine of", "profile", "differences", "what differs")
 
 
-def machine_table(look: Look) -> Table:
+def machine_table(snapshot: SiteSnapshot) -> Table:
     """How far each node's machine is from what its model is expected to be."""
     rows = tuple(
         (
-            Cell(node_name(look, machine.node)),
+            Cell(node_name(snapshot, machine.node)),
             Cell(machine.profile),
             Cell(count(len(machine.differences)), WARN if machine.differences else GOOD),
             Cell(", ".join(machine.differences) or NOTHING),
         )
-        for machine in look.machines
+        for machine in snapshot.machines
     )
     return Table("Machines", MACHINE_COLUMNS, (2,), rows)
 
@@ -50,12 +50,12 @@ TRANSPORT_COLUMNS = (
 _REASONS_SHOWN = 3
 
 
-def transport_table(look: Look) -> Table:
+def transport_table(snapshot: SiteSnapshot) -> Table:
     """By what clients come to each edge, and why they were refused or sent away."""
     rows = tuple(
         (
             Cell(str(edge.number)),
-            Cell(node_name(look, edge.node)),
+            Cell(node_name(snapshot, edge.node)),
             Cell(transport.name),
             Cell(count(transport.connections)),
             Cell(size(transport.received)),
@@ -64,7 +64,7 @@ def transport_table(look: Look) -> Table:
             Cell(count(sum(often for _, often in transport.ended))),
             Cell(_most_often((*transport.refused, *transport.ended))),
         )
-        for edge in look.edges
+        for edge in snapshot.edges
         if edge.own is not None and not edge.removed
         for transport in edge.own.transports
     )
@@ -79,14 +79,14 @@ def _most_often(counted: tuple[tuple[str, int], ...]) -> str:
 DISK_COLUMNS = ("disks of", "disk", "health", "spare", "used", "temperature", "media errors")
 
 
-def disk_table(look: Look) -> Table:
+def disk_table(snapshot: SiteSnapshot) -> Table:
     """The disks under the volumes of each node that says so, once for each."""
     rows: dict[tuple[str, str], tuple[Cell, ...]] = {}
-    for member in (member for shard in look.shards for member in shard.members):
+    for member in (member for shard in snapshot.shards for member in shard.members):
         disk = member.own.disk if member.own is not None and not member.removed else None
         if disk is None or not (disk.health or disk.device):
             continue  # a volume of files on a disk that tells nothing: as everywhere
-        node = node_name(look, member.node)
+        node = node_name(snapshot, member.node)
         for name, why in disk.untold:
             shown = disk.device or name
             rest = (Cell(NOTHING),) * 4
@@ -109,13 +109,13 @@ def disk_table(look: Look) -> Table:
 FARM_COLUMNS = ("member", "role", "term", "match", "status age", "directory", "why")
 
 
-def farm_table(look: Look) -> Table:
+def farm_table(snapshot: SiteSnapshot) -> Table:
     """Members of the farm whose nodes belong to the site; beside the publisher stands why it is
     the one.
     """
-    farm = look.farm
-    removed = {edge.node for edge in look.edges if edge.removed}
-    nodes = {node.farm_id: node for node in look.site.nodes}
+    farm = snapshot.farm
+    removed = {edge.node for edge in snapshot.edges if edge.removed}
+    nodes = {node.farm_id: node for node in snapshot.site.nodes}
     rows, subjects = [], []
     for member in farm.members if farm is not None else ():
         assert farm is not None
@@ -141,14 +141,14 @@ def farm_table(look: Look) -> Table:
 OBJECTS_COLUMNS = ("objects of", "source", "links", "live", "sites", "lag", "refused", "seen")
 
 
-def objects_table(look: Look) -> Table:
+def objects_table(snapshot: SiteSnapshot) -> Table:
     """Objects of each node: who it is linked to, what it has seen and what it refused."""
     rows = []
-    for line in look.objects:
+    for line in snapshot.objects:
         sites = ", ".join(map(str, line.sites))
         rows.append(
             (
-                Cell(node_name(look, line.node), BAD if line.alarm else PLAIN),
+                Cell(node_name(snapshot, line.node), BAD if line.alarm else PLAIN),
                 Cell(line.source),
                 Cell(", ".join(line.links) or NOTHING),
                 Cell(count(line.live_links)),
@@ -174,11 +174,11 @@ FEDERATION_COLUMNS = (
 )
 
 
-def federation_table(look: Look) -> Table:
+def federation_table(snapshot: SiteSnapshot) -> Table:
     """Each other site as each node sees it; what a node dropped stands beside the first of them."""
     rows = []
-    for line in look.federation:
-        name = f"{line.name} on {node_name(look, line.node)}"
+    for line in snapshot.federation:
+        name = f"{line.name} on {node_name(snapshot, line.node)}"
         drops = ", ".join(f"{reason} {count(number)}" for reason, number in line.dropped)
         for place, site in enumerate(line.sites):
             again = f"{100 * site.resent / site.sent:.1f} %" if site.sent else NOTHING

@@ -1,7 +1,7 @@
 """The border of the edge: what happens goes in by `on_...`; `beat` says what should happen then.
 
 (REQUEST, shard, log session, body, count) answered by on_reply; or on_evicted, then on_ready
-(LOOK_UP, shard, [room ids])               answered by on_rooms
+(LOOKUP, shard, [room ids])                answered by on_rooms
 (LIST, shard, first row, rows)             answered by on_list, in order
 (MEND, shard, [segments])                  its replica is to mend them
 (CLOSE, session, error)                    after its output was written
@@ -24,7 +24,7 @@ from appliance.cores.edge.federation import Federation
 from appliance.cores.edge.frames import Frames
 from appliance.cores.edge.joining_nodes import JoiningNodes
 from appliance.cores.edge.log import Segments, ShardLog
-from appliance.cores.edge.lookup import LOOK_UP, Lookup, note_policy
+from appliance.cores.edge.lookup import LOOKUP, Lookup, note_policy
 from appliance.cores.edge.object_requests import ObjectRequests
 from appliance.cores.edge.objects import ASK, SAY, Objects
 from appliance.cores.edge.publish import LogSession, MessageIds
@@ -50,7 +50,7 @@ from appliance.formats.client.connection import NodeState
 from appliance.formats.geometry import Geometry
 
 REQUEST, MEND = "request", "mend"
-__all__ = ["ASK", "CLOSE", "LIST", "LOOK_UP", "MEND", "REQUEST", "SAY", "Edge"]
+__all__ = ["ASK", "CLOSE", "LIST", "LOOKUP", "MEND", "REQUEST", "SAY", "Edge"]
 
 
 class Edge:

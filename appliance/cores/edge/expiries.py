@@ -9,7 +9,7 @@ class Expiries:
     def __init__(self) -> None:
         self._second_of: dict[int, int] = {}
         self._sessions_at: dict[int, dict[int, None]] = {}
-        self._looked_s = 0  # the newest second that was looked at
+        self._scanned_s = 0  # the newest second that was looked at
 
     def put(self, number: int, expires_us: int) -> None:
         """The session's token expires then, whatever was said before."""
@@ -17,7 +17,7 @@ class Expiries:
         second = -(-expires_us // _SECOND_US)
         self._second_of[number] = second
         self._sessions_at.setdefault(second, {})[number] = None
-        self._looked_s = min(self._looked_s, second - 1)
+        self._scanned_s = min(self._scanned_s, second - 1)
 
     def drop(self, number: int) -> None:
         """The session is gone."""
@@ -31,9 +31,9 @@ class Expiries:
     def due(self, now_us: int) -> list[int]:
         """Sessions whose token has expired; each is told once."""
         now_s = now_us // _SECOND_US
-        if now_s <= self._looked_s:
+        if now_s <= self._scanned_s:
             return []
-        self._looked_s = now_s
+        self._scanned_s = now_s
         numbers = [
             number
             for second in sorted(second for second in self._sessions_at if second <= now_s)

@@ -35,7 +35,7 @@ from appliance.formats.room_name import room_id_of
 
 _ASK_ROW_NS = 100_000_000  # between two times that the place of the shard's room is asked for
 _TRAIL_MAX = 8  # policies of a room of which it is known which one came before
-LOOK_UP = "look_up"  # effect: (LOOK_UP, shard, [room ids]), answered by `on_rooms`
+LOOKUP = "look_up"  # effect: (LOOKUP, shard, [room ids]), answered by `on_rooms`
 
 
 def room_policy(room: Room, bits: int, log_seq: int, *, is_shared: bool) -> None:
@@ -123,7 +123,7 @@ class Lookup:
         if room is not None and room.wants_row and not self._is_row_asked:
             if TOLD_IN in self._logs:
                 self._is_row_asked = True
-                effects.append((LOOK_UP, TOLD_IN, [SHARD_ROOM_ID]))
+                effects.append((LOOKUP, TOLD_IN, [SHARD_ROOM_ID]))
         return effects + self._take_asked()
 
     def _take_asked(self) -> list[tuple[str, int, list[bytes]]]:
@@ -137,7 +137,7 @@ class Lookup:
                 asked.append(room_id)
                 self._asked[room_id] = None
                 del self._to_ask[room_id]
-        return [(LOOK_UP, shard, ids) for shard, ids in by_shard.items() if ids]
+        return [(LOOKUP, shard, ids) for shard, ids in by_shard.items() if ids]
 
     def on_tick(self, now_ns: int, now_us: int) -> list[Session]:
         """Ask again for what is waited for; the sessions that waited long enough."""

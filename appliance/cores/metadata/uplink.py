@@ -18,7 +18,7 @@ ROUND_MS = 3_000  # for each one once none of a round has answered: they may be 
 
 
 class Uplink:
-    """`look` regularly; `target` is the node to dial, None: nobody is smaller."""
+    """`poll` regularly; `target` is the node to dial, None: nobody is smaller."""
 
     def __init__(self, own: int, indexes: Iterable[int], now_ms: int) -> None:
         """`indexes`: the nodes of the site that have objects."""
@@ -49,7 +49,7 @@ class Uplink:
         self._passed, self._since_ms = 0, now_ms
         return True
 
-    def look(self, now_ms: int, *, is_open: bool) -> bool:
+    def poll(self, now_ms: int, *, is_open: bool) -> bool:
         """Whether the target has changed."""
         if is_open or len(self._candidates) < 2:
             self._since_ms, self._passed = now_ms, 0

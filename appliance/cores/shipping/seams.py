@@ -11,7 +11,7 @@ never up to where records are still being replayed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SEGMENTS_PER_LOOK = 4
+SEGMENTS_PER_SCAN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Seams:
             return
         if ahead_us != self._sought_us:
             self._sought_us, self._number, self._newer = ahead_us, newest, []
-        for _ in range(SEGMENTS_PER_LOOK):
+        for _ in range(SEGMENTS_PER_SCAN):
             if self._number < oldest:
                 self._end({})
                 return

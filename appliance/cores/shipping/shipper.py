@@ -21,7 +21,7 @@ from appliance.formats.manifest import PeriodManifest, ShippedFile, ShippedHead,
 
 PAUSE_US_MIN, PAUSE_US_MAX = 500_000, 30 * SECOND_US  # after a failure; doubled, with jitter
 REFUSED_PAUSE_US = 200_000  # the log did not take a record: look at the state again; doubled too
-LOOKS_PER_PATIENCE = 4  # at the target, while somebody else ships and is late
+CHECKS_PER_PATIENCE = 4  # at the target, while somebody else ships and is late
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CheckTarget:
     """Tell what lies under _incoming and in the running period: does another shipper move?"""
 
     period_start_us: int
@@ -73,7 +73,7 @@ class Compare:
     not is put there, as far as the log still has it."""
 
 
-Step = Append | Put | PutManifest | PutHead | Sweep | Look | Compare | SeekSeams
+Step = Append | Put | PutManifest | PutHead | Sweep | CheckTarget | Compare | SeekSeams
 
 
 class Shipper:
@@ -105,7 +105,7 @@ class Shipper:
         self.error = ""  # why the last step failed; empty while they succeed
         self._known_at_us: int | None = None  # when the state last changed
         self._quiet_since_us: int | None = None  # since when the target shows no other's moves
-        self._look_at_us = 0
+        self._check_at_us = 0
         self._seen: tuple[object, ...] = ()
         self._asked_to_claim = False
         self.chosen = Chosen()  # by the farm; whoever reads its directory tells
@@ -171,7 +171,7 @@ class Shipper:
         self._succeeded()
         self._compared, self.hole = True, hole
 
-    def on_looked(self, seen: tuple[object, ...], now_us: int) -> None:
+    def on_checked(self, seen: tuple[object, ...], now_us: int) -> None:
         """What lies at the target, in any form that differs when something moved."""
         self._succeeded()
         if seen != self._seen or self._quiet_since_us is None:
@@ -183,7 +183,7 @@ class Shipper:
         self.error = reason
         most = min(PAUSE_US_MAX, PAUSE_US_MIN << min(self.failures, 16))
         self._retry_at_us = now_us + self._prng.between(most // 2, most)
-        if isinstance(step, Look):
+        if isinstance(step, CheckTarget):
             self._quiet_since_us = None  # the target is gone for us too: no reason to claim
 
     def hurry(self, *, claim: bool, close_at_us: int = 0) -> None:
@@ -300,9 +300,9 @@ class Shipper:
             return None
         if state.node in order:
             turn = (turn - order.index(state.node)) % len(order) or len(order)
-        if now_us >= self._look_at_us:
-            self._look_at_us = now_us + role.patience_us // LOOKS_PER_PATIENCE
-            return Look(self._start(source))
+        if now_us >= self._check_at_us:
+            self._check_at_us = now_us + role.patience_us // CHECKS_PER_PATIENCE
+            return CheckTarget(self._start(source))
         since_us = self._quiet_since_us
         quiet = since_us is not None and now_us - since_us >= turn * role.patience_us
         return claim if quiet else None

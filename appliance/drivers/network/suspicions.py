@@ -39,7 +39,7 @@ class Suspicions:
             self._log.error("%s %s", name, _speaks(version))
         self._versions[name] = version, now_ns
 
-    def look(self, now_ns: int) -> None:
+    def scan(self, now_ns: int) -> None:
         """Once a second: say what is new, and forget what is over."""
         for name in self._frames.keys() | self._messages.keys():
             total = self._frames.get(name, Counter()) + self._messages.get(name, Counter())

@@ -35,7 +35,7 @@ _BLKIOOPT, _BLKALIGNOFF, _BLKROGET, _BLKDISCARD, _BLKZEROOUT = (
 )
 _RANGE = struct.Struct("<QQ")  # start, size
 _ZERO_STEP = 1024 * MIB
-_LOOK_SIZE, _LOOK_TAIL, _SAMPLES = 4 * MIB, 1 * MIB, 256
+_PROBE_SIZE, _PROBE_TAIL, _SAMPLES = 4 * MIB, 1 * MIB, 256
 _IN_MEMORY = ("ram", "zram")
 _ALIGNED = 256 * KIB  # every zone and every extent begins at a multiple of it
 
@@ -200,7 +200,7 @@ def contents(path: Path) -> str:
         parts = sorted(entry.parent.name for entry in own.glob("*/partition"))
         if parts:
             return f"partitions ({', '.join(parts)})"
-        head = os.pread(fd, _LOOK_SIZE, 0)
+        head = os.pread(fd, _PROBE_SIZE, 0)
         facts = [decode_label(head[at : at + LABEL_SIZE]) for at in LABEL_OFFSETS]
         if any(facts):
             return "a volume of tigerchat"
@@ -211,9 +211,9 @@ def contents(path: Path) -> str:
             if os.pread(fd, len(_RAID), at) == _RAID:
                 return "a member of a RAID"
         step = max(SECTOR_SIZE, device.size // _SAMPLES // SECTOR_SIZE * SECTOR_SIZE)
-        tail = max(0, device.size - _LOOK_TAIL)
+        tail = max(0, device.size - _PROBE_TAIL)
         pieces = ((at, os.pread(fd, SECTOR_SIZE, at)) for at in range(0, device.size, step))
-        for at, piece in ((0, head), (tail, os.pread(fd, _LOOK_TAIL, tail)), *pieces):
+        for at, piece in ((0, head), (tail, os.pread(fd, _PROBE_TAIL, tail)), *pieces):
             if any(piece):
                 return f"bytes that are not zero, from {at} on"
         return ""

@@ -10,7 +10,7 @@ from appliance.base.failures import Failures
 # pwrite64, fsync, fdatasync, pwritev2
 _CALLS = {"x86_64": (18, 74, 75, 328), "aarch64": (68, 82, 83, 287)}
 _FLUSHING = frozenset(str(call) for call in _CALLS.get(platform.machine(), ()))
-LOOK_S = 0.0002  # between two looks at a thread that has not said how its flush ended
+POLL_S = 0.0002  # between two looks at a thread that has not said how its flush ended
 
 
 class NotConfirmed(Exception):
@@ -88,7 +88,7 @@ class Flushes:
                     if not awaits_device(flush[0])
                 }
                 if beside:
-                    self._changed.wait(LOOK_S)
+                    self._changed.wait(POLL_S)
             if not self.may_confirm():
                 raise NotConfirmed
             tell()

@@ -10,7 +10,7 @@ from appliance.drivers.nvme.pace import DAY_S, Pace
 from appliance.drivers.nvme.volume import Volume
 from appliance.formats.status.replica import VolumeStatus
 
-LOOK_EVERY_S, LOOK_IDLE_S = 0.1, 1.0  # while records come, and while none do
+POLL_EVERY_S, POLL_IDLE_S = 0.1, 1.0  # while records come, and while none do
 
 
 class Room:
@@ -19,7 +19,7 @@ class Room:
 
     def __init__(self, volume: Volume, *, volumes: int) -> None:
         self._volume, self._volumes = volume, volumes
-        self._segment, self._log_seq, self._looked_s, self._short = -1, 0, 0.0, False
+        self._segment, self._log_seq, self._polled_s, self._short = -1, 0, 0.0, False
         self._pace, self._health = Pace(), DiskHealth(volume.folder)
 
     def is_short(self, log_seq: int, oldest: int | None) -> bool:
@@ -28,12 +28,12 @@ class Room:
         again without zeros.
         """
         now_s, segment = time.monotonic(), log_seq // self._volume.geometry.segment_records
-        pause_s = LOOK_IDLE_S if log_seq == self._log_seq and not self._short else LOOK_EVERY_S
-        if segment == self._segment and now_s - self._looked_s < pause_s:
+        pause_s = POLL_IDLE_S if log_seq == self._log_seq and not self._short else POLL_EVERY_S
+        if segment == self._segment and now_s - self._polled_s < pause_s:
             return self._short
         self._log_seq = log_seq
         self._pace.per_second(now_s, log_seq)
-        begun, self._segment, self._looked_s = segment != self._segment, segment, now_s
+        begun, self._segment, self._polled_s = segment != self._segment, segment, now_s
         end = segment + 1 + EXTENTS_RESERVED_MIN
         if begun and self._volume.device is not None and oldest is not None:
             self._volume.keep_only(range(oldest, end))  # the device may have the others

@@ -30,7 +30,7 @@ class DirectoryFile:
     def version(self) -> int:
         return int(self.content.get("version", 0))
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Read the file if it is another one; True: there is a newer directory."""
         try:
             stat = self.path.stat()

@@ -33,7 +33,7 @@ from appliance.cores.console.acts import (
     unwritten,
 )
 from appliance.cores.console.alarm_life import AlarmLife
-from appliance.cores.console.model import Look
+from appliance.cores.console.model import SiteSnapshot
 from appliance.drivers.host import clock
 from appliance.drivers.host.kept_file import KeptFile
 from appliance.drivers.host.node_folder import NodeFolder
@@ -73,7 +73,7 @@ class _Run:
     done: DoneAct
     act: Act | None = None  # None: a verb did it
     about: About = About()
-    before: Look | None = None
+    before: SiteSnapshot | None = None
     order: Order | None = None
     outcome: Outcome | None = None  # None: it is not performed yet
     deadline: float = 0.0
@@ -127,16 +127,16 @@ class Doer:
                 await self._asked.poll_beside()
             except FormatError as error:
                 raise ActRefused(f"{error}: look at `tigerchat status` first") from error
-            look = self._asked.console.seen()
-            if not is_named(act, look, about):
+            snapshot = self._asked.console.seen()
+            if not is_named(act, snapshot, about):
                 raise ActUnknown
-            if why := act.refusal(look, about) or unwritten(act, written):
+            if why := act.refusal(snapshot, about) or unwritten(act, written):
                 raise ActRefused(why)
             order = Order(
                 about,
                 self._asked_from(),
                 self._asked.sockets,
-                look.here,
+                snapshot.here,
                 dict(written),
                 who,
                 self._life,
@@ -145,9 +145,9 @@ class Doer:
                 await asyncio.to_thread(check, act.name, order)
             except ApplianceError as error:
                 raise ActRefused(str(error)) from error
-            if (name := act.typed(look, about)) != typed:
+            if (name := act.typed(snapshot, about)) != typed:
                 raise ActRefused(f"type {name} to say that it is meant: nothing was changed")
-            run = self._started(act, order, look, who, came_from)
+            run = self._started(act, order, snapshot, who, came_from)
         finally:
             self._checking -= targets
         await self.keep()
@@ -171,21 +171,23 @@ class Doer:
         """This node, with the site as it is now."""
         return dataclasses.replace(self._node, view=self._asked.console.view)
 
-    def _started(self, act: Act, order: Order, look: Look, who: str, came_from: str) -> _Run:
+    def _started(
+        self, act: Act, order: Order, snapshot: SiteSnapshot, who: str, came_from: str
+    ) -> _Run:
         about, written = order.about, {key: bounded(word) for key, word in order.written.items()}
-        names = about_names(look.site, about) | written
-        words = (act.name, in_words(look.site, about), *written.values())
+        names = about_names(snapshot.site, about) | written
+        words = (act.name, in_words(snapshot.site, about), *written.values())
         done = DoneAct(
             act=act.name,
             what=bounded(" ".join(word for word in words if word)),
             who=bounded(who),
             came_from=bounded(came_from),
-            verb=bounded(act.verb(look, about)),
+            verb=bounded(act.verb(snapshot, about)),
             about=names,
         )
-        waits = f"waits for {act.waits(look, about)}"
+        waits = f"waits for {act.waits(snapshot, about)}"
         run = self._listed(done, RUNNING, waits)
-        run.act, run.about, run.before, run.order = act, about, look, order
+        run.act, run.about, run.before, run.order = act, about, snapshot, order
         run.deadline = time.monotonic() + act.patience_s
         return run
 
@@ -218,7 +220,7 @@ class Doer:
             self._log.error("%s: %r", run.told.what, error, exc_info=error)
             self._end(run, FAILED, "the console failed at it: look at its output")
 
-    def on_poll(self, look: Look) -> None:
+    def on_poll(self, snapshot: SiteSnapshot) -> None:
         """How all is now: acts whose effect is there have ended, and those that waited too long."""
         now = time.monotonic()
         for run in self._runs:
@@ -226,11 +228,11 @@ class Doer:
                 self._take_back(run)
             if not run.runs or run.act is None or run.before is None:
                 continue
-            if run.outcome is not None and run.act.seen(look, run.about, run.before):
+            if run.outcome is not None and run.act.seen(snapshot, run.about, run.before):
                 self._give(run, run.outcome)
                 self._end(run, DONE, run.outcome.words)
             elif run.outcome is not None and now > run.deadline:
-                waits = run.act.waits(look, run.about)
+                waits = run.act.waits(snapshot, run.about)
                 self._end(
                     run, UNSEEN, f"not seen in {run.act.patience_s:.0f} s: {waits}; look at its "
                     "output"

@@ -69,7 +69,7 @@ from appliance.roles.console.curve_file import CurveFile
 from appliance.roles.console.curve_requests import curve_routes
 from appliance.roles.console.doer import Doer
 from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
-from appliance.roles.console.watch import ANSWER_S, LOOK_S, POLL_S, Kind, Watch, watch_of_site
+from appliance.roles.console.watch import ANSWER_S, POLL_S, PROBE_S, Kind, Watch, watch_of_site
 
 WEB = resources.web()
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
@@ -94,8 +94,8 @@ class ConsoleRole:
         self._curve_file = CurveFile(node.path, node.site.cluster, log)
         self._sign_ins = SignIns(self._sign_in)
         self._news = asyncio.Condition()
-        self._looks = 0
-        self._looked_s, self._watched_s = 0.0, time.monotonic()
+        self._polls = 0
+        self._viewed_s, self._watched_s = 0.0, time.monotonic()
         self._wanted = asyncio.Event()
         self._life = Lifetime()
         self._stopped = self._life.asked
@@ -106,7 +106,7 @@ class ConsoleRole:
         self._strangers: Counter[str] = Counter()
 
     def _own_watch(
-        self, patience_s: float = LOOK_S, tell: Callable[[str], None] = lambda line: None
+        self, patience_s: float = PROBE_S, tell: Callable[[str], None] = lambda line: None
     ) -> Watch:
         node = self._node
         path, kinds = node.path / SITE_FILE, self._kinds
@@ -251,10 +251,10 @@ class ConsoleRole:
                 self._curve_file.on_poll(
                     self.watch.answers, now_ms=seen.now_ms, wall_ms=seen.wall_ms
                 )
-                self._looked_s = began_s
+                self._viewed_s = began_s
                 await self._show_news()
                 await self._alarm_file.keep()
-            if self._looks == 1:
+            if self._polls == 1:
                 service.notify("READY=1", f"STATUS=console at {self.url}")
             due_s = max(due_s + POLL_S, time.monotonic())
             await self._rest(due_s)
@@ -270,13 +270,13 @@ class ConsoleRole:
             "audit_waiting": self.doer.trail.counts().waiting,
         }
         self._status = json.dumps(shown).encode()
-        self._looks += 1
+        self._polls += 1
         async with self._news:
             self._news.notify_all()
 
     async def _tell_acts(self) -> None:
         """An act was begun or has ended: pages need not wait for the next poll."""
-        if self._looks:
+        if self._polls:
             await self._show_news()
 
     def _hurry(self) -> None:
@@ -300,7 +300,7 @@ class ConsoleRole:
 
     async def _rest(self, due_s: float) -> None:
         """Until the next look is due; without anybody who looks until one comes, or for long."""
-        unwatched_s = self._looked_s + POLL_UNWATCHED_S
+        unwatched_s = self._viewed_s + POLL_UNWATCHED_S
         while True:
             self._beat.turned()
             now_s = time.monotonic()
@@ -317,7 +317,7 @@ class ConsoleRole:
     def _is_watched(self) -> bool:
         """Somebody looks now; whether what is known is young enough for him."""
         self._watched_s = time.monotonic()
-        if self._watched_s < self._looked_s + 2 * POLL_S:
+        if self._watched_s < self._viewed_s + 2 * POLL_S:
             return True
         self._wanted.set()
         return False
@@ -326,10 +326,10 @@ class ConsoleRole:
         """Somebody looks now, and is shown what has just been asked, if that can be."""
         if self._is_watched():
             return
-        seen = self._looks
+        seen = self._polls
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2 * POLL_S), self._news:
-                while self._looks == seen and not self._stopped.is_set():
+                while self._polls == seen and not self._stopped.is_set():
                     await self._news.wait()
 
     # --- requests
@@ -383,10 +383,10 @@ class ConsoleRole:
         try:
             await self._fresh()
             while not self._stopped.is_set() and self._sign_ins.allowed(request):
-                seen = self._looks
+                seen = self._polls
                 yield b"data: " + self._status + b"\n\n"
                 async with self._news:
-                    while self._looks == seen and not self._stopped.is_set():
+                    while self._polls == seen and not self._stopped.is_set():
                         await self._news.wait()
         finally:
             self._streams -= 1

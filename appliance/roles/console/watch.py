@@ -25,7 +25,7 @@ from appliance.formats.status.supervisor import SupervisorStatus
 
 POLL_S = 1.0
 ANSWER_S = 1.0  # for a process to say how it is
-LOOK_S = 0.4  # ... before an act is judged: whoever does not answer is not counted
+PROBE_S = 0.4  # ... before an act is judged: whoever does not answer is not counted
 
 
 class Kind(Protocol):

@@ -15,7 +15,7 @@ from appliance.base.limits import TICK_MS
 from appliance.base.prng import Prng
 from appliance.cores.edge import lines, stream, websocket
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.edge import ASK, CLOSE, LIST, LOOK_UP, MEND, REQUEST, SAY, Edge
+from appliance.cores.edge.edge import ASK, CLOSE, LIST, LOOKUP, MEND, REQUEST, SAY, Edge
 from appliance.cores.edge.readers import Readers
 from appliance.cores.edge.revocations import Revocations
 from appliance.cores.edge.room_names import RoomNames
@@ -140,7 +140,7 @@ class EdgeRole:
         self._listeners.on_site()
 
     def _poll_directory(self) -> None:
-        if self._directory.look():
+        if self._directory.poll():
             places = elsewhere_listed(self._directory.content, self._node)
             self._edge.on_directory(self._directory.data, self._directory.version, places)
 
@@ -219,7 +219,7 @@ class EdgeRole:
                 self._log_sessions.request(*effect[1:])
             elif kind == CLOSE:
                 closing.append(effect)
-            elif kind == LOOK_UP:
+            elif kind == LOOKUP:
                 self._replicas.local(effect[1]).lookup(effect[2])
             elif kind == ASK:
                 self._replicas.objects.ask(effect[1], effect[2])

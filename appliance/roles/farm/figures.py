@@ -27,7 +27,7 @@ from appliance.formats.status.status import Status
 from appliance.roles.farm.node_files import may_sign
 
 BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
-_LAG_LOOK_S, _LAG_LOOKS = 0.25, 240  # together the last minute
+_LAG_PROBE_S, _LAG_PROBES = 0.25, 240  # together the last minute
 _ASK_S = 1.0  # for a process of this node to say how it is
 
 
@@ -35,13 +35,13 @@ class LoopLag:
     """How late the loop calls, milliseconds: the 99th percentile of the last minute."""
 
     def __init__(self) -> None:
-        self._late_ms: deque[int] = deque(maxlen=_LAG_LOOKS)
+        self._late_ms: deque[int] = deque(maxlen=_LAG_PROBES)
 
     async def watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _LAG_LOOK_S
-            await asyncio.sleep(_LAG_LOOK_S)
+            due = loop.time() + _LAG_PROBE_S
+            await asyncio.sleep(_LAG_PROBE_S)
             self._late_ms.append(max(0, int((loop.time() - due) * 1000)))
 
     @property

@@ -53,7 +53,7 @@ from appliance.roles.farm.site_users import administrator_of, read_site_users
 from appliance.roles.farm.standing import standing_of
 
 SOCKET = "farm-0"
-LOOK_S = 1.0  # between two looks at the node, its site file and what is due
+POLL_S = 1.0  # between two looks at the node, its site file and what is due
 TOGETHER_S = 0.1  # what the log brings in this time is looked at together
 JITTER = 0.1  # of the period: so that nodes do not post together
 
@@ -206,7 +206,7 @@ class FarmRole:
                     await self.acts.perform()
             self._news.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(POLL_S):
                     await self._news.wait()
                     await asyncio.sleep(TOGETHER_S)
 

@@ -133,7 +133,7 @@ class FederationRole:
         """Tell each shard whom the farm has chosen; without a farm it is the primary's turn."""
         if self._directory is None:
             return
-        self._directory.look()
+        self._directory.poll()
         for shard in self.shards:
             shard.turn.chosen = self._directory.shipper_of(shard.shard.number)
 

@@ -129,4 +129,4 @@ PRODUCT: dict[str, Callable[[Objects, Request], Request]] = {
     "profiles": _profiles,
     "room_state": _room_state,
 }
-LOOKS = ("room", "message", "user", "profiles", "room_state")  # change nothing
+READS = ("room", "message", "user", "profiles", "room_state")  # change nothing

@@ -23,7 +23,7 @@ from appliance.formats.status.part import plain
 from appliance.formats.toytlv.ids import ID0, Id, parse_id
 from appliance.formats.toytlv.version_vectors import vector_text
 from appliance.roles.metadata.arguments import text_of, whole_of
-from appliance.roles.metadata.product_requests import LOOKS, PRODUCT
+from appliance.roles.metadata.product_requests import PRODUCT, READS
 from appliance.roles.metadata.service import Service
 from appliance.roles.metadata.site_links import SiteLinks
 
@@ -43,7 +43,7 @@ async def answer(service: Service, request: Any, objects: Objects | None = None)
         if objects is None or request["do"] in OF_A_NODE:
             return await HANDLERS[request["do"]](service, request)
         act, shown_of = PRODUCT[request["do"]], objects
-        turn = service.look if request["do"] in LOOKS else service.ask
+        turn = service.read if request["do"] in READS else service.ask
         return await turn(lambda replica: act(shown_of, request))
     except ApplianceError as error:
         return {"error": error.code, "reason": str(error)}
@@ -157,36 +157,36 @@ async def _batch(service: Service, request: Request) -> Request:
 async def _field(service: Service, request: Request) -> Request:
     named = _named(request)
 
-    def look(replica: Replica) -> Request:
+    def read(replica: Replica) -> Request:
         of, field = named(replica)
         letter = writing.declared_letter(replica, of, field)
         state = replica.table.state(of.with_field(field), letter)
         shown = empty(letter) if state is None else state
         return {"letter": letter, "text": state_text(letter, shown), "state": shown.hex()}
 
-    return await service.look(look)
+    return await service.read(read)
 
 
 async def _object(service: Service, request: Request) -> Request:
     of = parse_id(text_of(request, "object"))
-    return {"text": await service.look(lambda replica: writing.object_text(replica, of))}
+    return {"text": await service.read(lambda replica: writing.object_text(replica, of))}
 
 
 async def _vv(service: Service, request: Request) -> Request:
-    return {"vv": await service.look(lambda replica: vector_text(replica.table.vector))}
+    return {"vv": await service.read(lambda replica: vector_text(replica.table.vector))}
 
 
 async def _dump(service: Service, request: Request) -> Request:
-    rows = await service.look(lambda replica: replica.dump())
+    rows = await service.read(lambda replica: replica.dump())
     return {"rows": [[key.hex(), value.hex()] for key, value in rows]}
 
 
 async def _verify(service: Service, request: Request) -> Request:
-    return {"digest": await service.look(lambda replica: replica.verify())}
+    return {"digest": await service.read(lambda replica: replica.verify())}
 
 
 async def _status(service: Service, request: Request) -> Request:
-    return plain(await service.look(lambda replica: status_of(service)))
+    return plain(await service.read(lambda replica: status_of(service)))
 
 
 def status_of(service: Service) -> StoreStatus:

@@ -45,7 +45,7 @@ from appliance.roles.metadata.tree import Tree, name_of
 STORE_FOLDER = "objects"
 # A node that went away without a word is given up in time for another link within 5 seconds.
 PING_MS, WAIT_MS = 1_000, 1_500
-_LOOK_S = 0.25
+_POLL_S = 0.25
 
 
 class MetadataRole:
@@ -165,9 +165,9 @@ class MetadataRole:
             self._beat.turned()  # first: what the links meet is theirs
             with self._beat.weathers():
                 self._watch.poll()
-                await self._tree.look()
+                await self._tree.poll()
             try:
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(_POLL_S):
                     await self._stopped.wait()
             except TimeoutError:
                 continue

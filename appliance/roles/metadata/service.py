@@ -65,7 +65,7 @@ class Service:
         self._announced = announced
         self._work: list[Callable[[], None]] = []
         self._asked: list[tuple[asyncio.Future[Any], Any]] = []  # answered after the write
-        self._looks: list[tuple[asyncio.Future[Any], Callable[[Replica], Any]]] = []
+        self._reads: list[tuple[asyncio.Future[Any], Callable[[Replica], Any]]] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._writing: asyncio.Future[None] | None = None  # the newest write, in a thread
@@ -97,10 +97,10 @@ class Service:
         self._submit_work(work)
         return await future
 
-    async def look(self, what: Callable[[Replica], Answer]) -> Answer:
+    async def read(self, what: Callable[[Replica], Answer]) -> Answer:
         """As `ask`, of something that changes nothing and wants all to be written."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._looks.append((future, what))
+        self._reads.append((future, what))
         self._wake.set()
         return await future
 
@@ -223,8 +223,8 @@ class Service:
                     self._wake.set()
 
     def _show(self) -> None:
-        looks, self._looks = self._looks, []
-        for future, what in looks:
+        reads, self._reads = self._reads, []
+        for future, what in reads:
             if future.done():
                 continue
             try:

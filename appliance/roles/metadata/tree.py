@@ -16,7 +16,7 @@ from appliance.roles.metadata.service import Service
 
 
 class Tree:
-    """`look` a few times a second, from when we listen on.
+    """`poll` a few times a second, from when we listen on.
 
     Hosts and keys are those of the site file; which of its nodes come first is told by the newest
     directory of the farm in the node's folder, once there is one.
@@ -31,16 +31,16 @@ class Tree:
         self._uplink = Uplink(node.settings.index, linked, _now_ms())
         self._dialler: Dialler | None = None
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Read the directory if it is another one; dial the next node if that is due."""
         moved = self._dialler is None
-        if self._directory.look():
+        if self._directory.poll():
             members = self._directory.members
             listed = frozenset(self._indexes[id] for id in members if id in self._indexes)
             moved = self._uplink.learn(listed, _now_ms()) or moved
         stream = self._dialler.stream if self._dialler is not None else None
         is_open = stream is not None and not stream.reason
-        moved = self._uplink.look(_now_ms(), is_open=is_open and not moved) or moved
+        moved = self._uplink.poll(_now_ms(), is_open=is_open and not moved) or moved
         if moved:
             await self._dial()
 

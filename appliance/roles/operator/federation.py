@@ -26,7 +26,7 @@ from appliance.formats.status.status import parse
 ANSWER_S = 5.0  # for the federation of a node that is there and busy
 _ANSWERS_S = 3.0  # for other sites to tell of their logs
 _PAUSE_S = 1.1  # between two questions for one log: a site answers one a second
-_LOOK_S = 0.1  # between two looks whether they have
+_POLL_S = 0.1  # between two looks whether they have
 Told = TypeVar("Told")
 
 
@@ -178,7 +178,7 @@ def _others_of(node: NodeFolder, name: str, deadline: float) -> tuple[dict[str, 
             return found, True
         if time.monotonic() >= deadline:
             return found, False
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 class Difference(NamedTuple):

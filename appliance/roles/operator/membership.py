@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 async def group_of(node: NodeFolder, shard: Shard) -> Configuration:
     """Who belongs to it, as it says itself. StorageError: nobody answers."""
     async with OperatorSession(node, shard, "member") as session:
-        if not await session.look(PATIENCE_S):
+        if not await session.poll(PATIENCE_S):
             raise StorageError(f"shard {shard.number}: no member answers: start the site first")
         return session.configuration
 
@@ -82,7 +82,7 @@ async def change_members(
     deadline = time.monotonic() + READY_S
     async with OperatorSession(node, shard, verb) as session:
         while True:
-            if not await session.look(PATIENCE_S):
+            if not await session.poll(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
             now = dataclasses.replace(change, epoch=session.configuration.epoch)
             raw = await session.ask(
@@ -124,7 +124,7 @@ async def reconfigure(
     deadline = time.monotonic() + READY_S
     async with OperatorSession(node, shard, verb) as session:
         while True:
-            if not await session.look(PATIENCE_S):
+            if not await session.poll(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
             group = session.configuration
             members = exchanged(group, shard.number, *ids)

@@ -121,7 +121,7 @@ class OperatorSession:
         self._sessions.ask_all()
         self._perform()
 
-    async def look(self, patience_s: float) -> bool:
+    async def poll(self, patience_s: float) -> bool:
         """Whether anybody of the group answers within this time."""
         self.waits("an answer of any member")
         return await self._until(lambda: self._session.client.configuration is not None, patience_s)

@@ -21,7 +21,7 @@ from appliance.roles.operator.room_creating import SYSTEM, creation
 from appliance.roles.operator.session import OperatorSession
 
 PATIENCE_S = 30.0
-LOOK_S = 5.0  # for the replica of this node to say how the room stands
+PROBE_S = 5.0  # for the replica of this node to say how the room stands
 
 
 def closed_bit(node: NodeFolder, room_id: bytes) -> int:
@@ -34,7 +34,7 @@ def closed_bit(node: NodeFolder, room_id: bytes) -> int:
             f"shard-{shard.number}",
             cluster=node.site.cluster,
             shard=shard.number,
-            timeout_s=LOOK_S,
+            timeout_s=PROBE_S,
         ) as questions:
             row = questions.ask(LOCAL_READ_ROOMS, room_id, LOCAL_ROOMS)
     except OSError:

@@ -157,8 +157,8 @@ def wal_rows(
             continue
         slot = slots[index]
         header = slot.prepare_header
-        look = bodies and header is not None and header.op > 0
-        body = _prepare_body(reader, index, header) if look and header else None
+        reads_body = bodies and header is not None and header.op > 0
+        body = _prepare_body(reader, index, header) if reads_body and header else None
         witness = slot.witness_header
         yield {
             "kind": "slot",
@@ -168,7 +168,7 @@ def wal_rows(
             "witness_digest": witness.digest.hex() if witness else None,
             "prepare": Found(slot.prepare).name.lower(),
             **_header_row(header),
-            "body_ok": body is not None if look else None,
+            "body_ok": body is not None if reads_body else None,
             "row": rows[index],
             "decision": decisions[index].name,
         }

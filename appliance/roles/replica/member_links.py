@@ -136,7 +136,7 @@ class MemberLinks:
             node = self._shard.node_of(replica_id)
             if node is not None:
                 self.suspicions.of_messages(names[node].name, reasons)
-        self.suspicions.look(clock.monotonic_ns())
+        self.suspicions.scan(clock.monotonic_ns())
 
     def figures(self) -> dict[str, Any]:
         """For the status of the replica, by its names."""

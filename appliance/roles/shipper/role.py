@@ -115,7 +115,7 @@ class ShipperRole:
         """Tell each shard whom the farm wants to ship; without a farm they keep to their turns."""
         if self._directory is None:
             return
-        self._directory.look()
+        self._directory.poll()
         for shard in self.shards:
             core = shard.core
             core.chosen.learn(self._directory.shipper_of(core.role.shard), core.role.node)

@@ -15,8 +15,8 @@ from appliance.cores.shipping.role import Role
 from appliance.cores.shipping.seams import SeekSeams
 from appliance.cores.shipping.shipper import (
     Append,
+    CheckTarget,
     Compare,
-    Look,
     Put,
     PutHead,
     PutManifest,
@@ -174,9 +174,9 @@ class ShardShipping:
         elif isinstance(step, Put):
             file, _ = await asyncio.to_thread(self._target.put, step, source)
             shipper.on_put(step, file)
-        elif isinstance(step, Look):
-            seen = await asyncio.to_thread(self._target.look, step)
-            shipper.on_looked(seen, _now_us())
+        elif isinstance(step, CheckTarget):
+            seen = await asyncio.to_thread(self._target.check, step)
+            shipper.on_checked(seen, _now_us())
         elif isinstance(step, Compare):
             shipper.on_compared(await asyncio.to_thread(self._repairs.compare, source))
         else:
@@ -272,7 +272,7 @@ def _described(step: core.Step) -> str:
         return "compare the target with the log"
     if isinstance(step, SeekSeams):
         return "look for records that corrected the clock"
-    return "look at the target" if isinstance(step, Look) else "sweep _incoming"
+    return "look at the target" if isinstance(step, CheckTarget) else "sweep _incoming"
 
 
 def _now_us() -> int:

@@ -7,7 +7,7 @@ import logging
 from appliance.base.errors import FormatError
 from appliance.base.signature import SigningKey
 from appliance.cores.shipping.render import Reading, render
-from appliance.cores.shipping.shipper import Look, Put, Shipper
+from appliance.cores.shipping.shipper import CheckTarget, Put, Shipper
 from appliance.cores.shipping.source import Source
 from appliance.drivers.hdfs.deliver import deliver
 from appliance.drivers.hdfs.target import Entry, Target
@@ -116,7 +116,7 @@ class ShardTarget:
             if parsed is not None and parsed[0] <= generation:
                 self._target.delete(self._incoming(entry.name))
 
-    def look(self, step: Look) -> tuple[Entry, ...]:
+    def check(self, step: CheckTarget) -> tuple[Entry, ...]:
         folder = f"{self._folder}/{mf.period_folder(step.period_start_us)}"
         return (*self._target.list(self._incoming()), *self._target.list(folder))
 

@@ -16,7 +16,7 @@ from appliance.simulation.schedule import Schedule
 
 START_MS = 1_700_000_000_000  # true time when the world begins
 PEACE_MS = 12 * 60 * MINUTE_MS  # after the faults, all must be equal within this
-LOOK_MS = 30_000  # so often it is looked whether they are
+POLL_MS = 30_000  # so often it is looked whether they are
 LINES_KEPT = 40
 TICK_MS_MIN = 1
 
@@ -85,7 +85,7 @@ class FederationWorld:
                 return quiet_ms
             if quiet_ms > PEACE_MS:
                 raise Broken("convergence", f"after {quiet_ms // MINUTE_MS} min {different}")
-            self.schedule.run_until(self.schedule.now_us + LOOK_MS * 1000)
+            self.schedule.run_until(self.schedule.now_us + POLL_MS * 1000)
 
     def true_ms(self) -> int:
         return START_MS + self.schedule.now_us // 1000

@@ -7,7 +7,7 @@ from appliance.cores.console.about import About
 from appliance.cores.console.act import SITE
 from appliance.cores.console.acts import ACTS, BY_NAME, offers, unwritten
 from appliance.cores.console.farm import Farm, FarmMember
-from appliance.cores.console.model import Look, Source
+from appliance.cores.console.model import SiteSnapshot, Source
 from tests.cores.console.test_acts import has_come_true, seen, sentence, why, without, world
 from tests.cores.console.worlds import Raw, replica, site
 
@@ -28,18 +28,18 @@ def shipping(*, cursor: int = 40, log_seq: int = 52, **changes: Any) -> Raw:
 
 
 def test_what_is_committed_is_shipped_now_and_told_when_it_is() -> None:
-    look = seen(shipping())
-    assert why("ship-now", look) == ""
-    assert sentence("ship-now", look) == (
+    snapshot = seen(shipping())
+    assert why("ship-now", snapshot) == ""
+    assert sentence("ship-now", snapshot) == (
         "The present period ends now, and what was committed until now is shipped: about 12 "
         "records."
     )
-    assert has_come_true("ship-now", look, seen(shipping(cursor=52, log_seq=60)))
-    assert not has_come_true("ship-now", look, seen(shipping(cursor=51)))
+    assert has_come_true("ship-now", snapshot, seen(shipping(cursor=52, log_seq=60)))
+    assert not has_come_true("ship-now", snapshot, seen(shipping(cursor=51)))
     closing = seen(shipping(cursor=52, closing=True))
-    assert not has_come_true("ship-now", look, closing), "the period is not closed yet"
+    assert not has_come_true("ship-now", snapshot, closing), "the period is not closed yet"
     gone = seen(without(shipping(cursor=52), 1))
-    assert not has_come_true("ship-now", look, gone), "nobody says so"
+    assert not has_come_true("ship-now", snapshot, gone), "nobody says so"
     failing = seen(shipping(error="the target is away"))
     assert BY_NAME["ship-now"].waits(failing, About()).endswith("; shard 0: the target is away")
 
@@ -70,21 +70,23 @@ def ahead(log_ahead_ms: int) -> Raw:
 
 
 def test_log_time_is_brought_back_where_it_is_ahead_and_a_quorum_works() -> None:
-    look = seen(ahead(2 * HOUR_MS))
+    snapshot = seen(ahead(2 * HOUR_MS))
     of = {"shard": 0}
-    assert why("clock-correct", look, **of) == ""
-    assert "Log time of shard 0 goes back by 2 h" in sentence("clock-correct", look, **of)
-    assert BY_NAME["clock-correct"].typed(look, About(**of)) == "shard 0"
-    assert [row["act"] for row in offers(look, "Shards", About(shard=0))][-1] == "clock-correct"
+    assert why("clock-correct", snapshot, **of) == ""
+    assert "Log time of shard 0 goes back by 2 h" in sentence("clock-correct", snapshot, **of)
+    assert BY_NAME["clock-correct"].typed(snapshot, About(**of)) == "shard 0"
+    assert [row["act"] for row in offers(snapshot, "Shards", About(shard=0))][-1] == "clock-correct"
     after = seen(ahead(0))
-    assert has_come_true("clock-correct", look, after, **of)
+    assert has_come_true("clock-correct", snapshot, after, **of)
     assert why("clock-correct", after, **of) == "shard 0: log time is not ahead of the clock"
     assert why("clock-correct", seen(without(ahead(HOUR_MS), 0, 1, 2)), **of) == (
         "shard 0: no replica of this machine serves: start it first"
     )
     few = seen(without(ahead(HOUR_MS), 0, 1))
     assert why("clock-correct", few, **of).startswith("shard 0 has 1 of 2 needed replicas: ")
-    assert not BY_NAME["clock-correct"].seen(seen(without(ahead(0), 0, 1, 2)), About(**of), look)
+    assert not BY_NAME["clock-correct"].seen(
+        seen(without(ahead(0), 0, 1, 2)), About(**of), snapshot
+    )
 
 
 def test_what_is_to_be_written_is_asked_for_and_judged() -> None:
@@ -109,18 +111,18 @@ def test_rooms_and_standbys_need_a_quorum() -> None:
 
 
 def test_a_node_was_added_when_its_shard_has_it() -> None:
-    look, four = seen(world()), site(4)
+    snapshot, four = seen(world()), site(4)
     shard = replace(four.shards[0], replica_count=3, standby_count=1)
     after = seen(world(), replace(four, shards=[shard]))
-    assert has_come_true("member-add", look, after)
+    assert has_come_true("member-add", snapshot, after)
 
 
 def test_a_bundle_is_offered_of_nodes_on_this_machine() -> None:
-    look = seen({source: said for source, said in world().items() if source.node != 1})
-    shown = [row for row in offers(look, SITE, About()) if row["act"] == "support"]
+    snapshot = seen({source: said for source, said in world().items() if source.node != 1})
+    shown = [row for row in offers(snapshot, SITE, About()) if row["act"] == "support"]
     assert [row["about"]["node"] for row in shown] == [0, 2]
-    assert why("support", look, node=0) == ""
-    assert why("support", look, node=1) == (
+    assert why("support", snapshot, node=0) == ""
+    assert why("support", snapshot, node=1) == (
         "node-1 is on another machine: ask the console there, or there `tigerchat support "
         "--node-folder F`"
     )
@@ -141,40 +143,40 @@ def test_each_act_says_of_what_it_is_one() -> None:
 # --- the farm -------------------------------------------------------------------------------------
 
 
-def farm(look: Look, **changes: Any) -> Look:
+def farm(snapshot: SiteSnapshot, **changes: Any) -> SiteSnapshot:
     """Members 1 to 3 of nodes 0 to 2; node 0 leads, node 1 publishes."""
     members = tuple(FarmMember(i, 1, 1) for i in (1, 2, 3))
     found = replace(Farm(1, 1, 1, members, 2, "", 7, 0), **changes)
-    return replace(look, farm=found)
+    return replace(snapshot, farm=found)
 
 
 def test_a_node_is_kept_out_of_the_directory_and_let_in_again() -> None:
-    look = farm(seen(world()))
+    snapshot = farm(seen(world()))
     out = farm(seen(world()), excluded=(3,))
-    assert why("farm-exclude", look, node=2) == ""
-    assert BY_NAME["farm-exclude"].typed(look, About(2)) == "node-2"
-    assert has_come_true("farm-exclude", look, out, node=2)
+    assert why("farm-exclude", snapshot, node=2) == ""
+    assert BY_NAME["farm-exclude"].typed(snapshot, About(2)) == "node-2"
+    assert has_come_true("farm-exclude", snapshot, out, node=2)
     assert why("farm-exclude", out, node=2) == "node-2 is kept out of the directory already"
     assert why("farm-lift", out, node=2) == ""
-    assert has_come_true("farm-lift", out, look, node=2)
-    assert why("farm-lift", look, node=2) == "node-2 is not kept out of the directory"
+    assert has_come_true("farm-lift", out, snapshot, node=2)
+    assert why("farm-lift", snapshot, node=2) == "node-2 is not kept out of the directory"
     rows = [row["act"] for row in offers(out, "Farm", About(2))]
     assert rows == ["farm-lift", "farm-remove"]
-    led = [row["act"] for row in offers(look, "Farm", About(0))]
+    led = [row["act"] for row in offers(snapshot, "Farm", About(0))]
     assert led == ["farm-exclude", "farm-yield", "farm-remove"]
 
 
 def test_the_farm_is_led_by_another_and_its_directory_signed_anew() -> None:
-    look = farm(seen(world()))
-    assert why("farm-yield", look, node=0) == ""
-    assert has_come_true("farm-yield", look, farm(seen(world()), leader=3), node=0)
-    assert why("farm-yield", look, node=1) == "node-1 does not lead the farm"
+    snapshot = farm(seen(world()))
+    assert why("farm-yield", snapshot, node=0) == ""
+    assert has_come_true("farm-yield", snapshot, farm(seen(world()), leader=3), node=0)
+    assert why("farm-yield", snapshot, node=1) == "node-1 does not lead the farm"
     alone = farm(seen(world()), members=(FarmMember(1, 1, 1),))
     assert why("farm-yield", alone, node=0).endswith("is the only member of the farm: nobody else "
                                                      "can lead")  # fmt: skip
-    assert why("farm-publish", look, node=1) == ""
-    assert has_come_true("farm-publish", look, farm(seen(world()), directory=8), node=1)
-    assert why("farm-publish", look, node=0) == "node-0 does not publish the directory"
+    assert why("farm-publish", snapshot, node=1) == ""
+    assert has_come_true("farm-publish", snapshot, farm(seen(world()), directory=8), node=1)
+    assert why("farm-publish", snapshot, node=0) == "node-0 does not publish the directory"
     beyond = {source: said for source, said in world().items() if source.node == 2}
     for act, node in (("yield", 0), ("publish", 1)):
         assert why(f"farm-{act}", farm(seen(beyond)), node=node).endswith(
@@ -183,19 +185,19 @@ def test_the_farm_is_led_by_another_and_its_directory_signed_anew() -> None:
 
 
 def test_a_member_leaves_the_farm_and_is_let_in_again() -> None:
-    look = farm(seen(world()))
+    snapshot = farm(seen(world()))
     out = farm(seen(world()), members=(FarmMember(1, 1, 1), FarmMember(2, 1, 1)))
-    assert why("farm-remove", look, node=2) == ""
-    assert BY_NAME["farm-remove"].typed(look, About(2)) == "node-2"
-    assert has_come_true("farm-remove", look, out, node=2)
+    assert why("farm-remove", snapshot, node=2) == ""
+    assert BY_NAME["farm-remove"].typed(snapshot, About(2)) == "node-2"
+    assert has_come_true("farm-remove", snapshot, out, node=2)
     assert why("farm-remove", out, node=2) == "node-2 is no member of the farm"
     assert "farm-remove" not in [row["act"] for row in offers(out, "Farm", About(2))]
     assert why("farm-admit", out, node=2) == ""
-    assert has_come_true("farm-admit", out, look, node=2)
-    assert why("farm-admit", look, node=2) == "node-2 is a member of the farm already"
+    assert has_come_true("farm-admit", out, snapshot, node=2)
+    assert why("farm-admit", snapshot, node=2) == "node-2 is a member of the farm already"
     shown = [row for row in offers(out, SITE, About()) if row["act"] == "farm-admit"]
     assert [row["about"] for row in shown] == [{"node": 2}], "it stands in no row of the farm"
-    assert "farm-admit" not in [row["act"] for row in offers(look, SITE, About())]
+    assert "farm-admit" not in [row["act"] for row in offers(snapshot, SITE, About())]
     alone = farm(seen(world()), members=(FarmMember(1, 1, 1),))
     assert why("farm-remove", alone, node=0) == (
         "node-0 is the only member of the farm: nobody would sign its directory"
@@ -203,10 +205,10 @@ def test_a_member_leaves_the_farm_and_is_let_in_again() -> None:
 
 
 def test_what_the_farm_says_of_all_is_offered_where_there_is_a_farm() -> None:
-    look = farm(seen(world()))
+    snapshot = farm(seen(world()))
     of_all = (("Shards", About(shard=0), "farm-place"), (SITE, About(), "farm-period"))
     for group, row, act in of_all:
-        assert act in [shown["act"] for shown in offers(look, group, row)]
+        assert act in [shown["act"] for shown in offers(snapshot, group, row)]
         assert act not in [shown["act"] for shown in offers(seen(world()), group, row)]
     period = BY_NAME["farm-period"]
     assert unwritten(period, {"ms": "200"}) == "" == unwritten(period, {"ms": " 3600000 "})

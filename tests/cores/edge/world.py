@@ -17,7 +17,7 @@ from appliance.base.errors import FormatError
 from appliance.base.limits import SEGMENT_MEND_MS_MAX
 from appliance.base.prng import Prng
 from appliance.cores.edge.admission import Admission
-from appliance.cores.edge.edge import CLOSE, LIST, LOOK_UP, MEND, REQUEST, Edge
+from appliance.cores.edge.edge import CLOSE, LIST, LOOKUP, MEND, REQUEST, Edge
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.joining_nodes import JoiningNodes
 from appliance.cores.edge.revocations import Revocations
@@ -375,7 +375,7 @@ class World:
             assert len(records) == count * RECORD_SIZE
             assert not any(waiting == log_session for waiting, _, _ in self.requests)
             self.requests.append((log_session, bytes(records), count))
-        elif effect[0] == LOOK_UP and self.lookups_answered:
+        elif effect[0] == LOOKUP and self.lookups_answered:
             rows = b"".join(
                 self.shard.row(room_id if self.rooms_here else bytes(16)) for room_id in effect[2]
             )

@@ -8,7 +8,7 @@ def targets(uplink: Uplink, count: int, now_ms: int = 0) -> list[tuple[int, int]
     found, since = [], now_ms
     while len(found) < count:
         now_ms += 10
-        if uplink.look(now_ms, is_open=False):
+        if uplink.poll(now_ms, is_open=False):
             assert uplink.target is not None
             found.append((uplink.target, now_ms - since))
             since = now_ms
@@ -28,7 +28,7 @@ def test_it_goes_through_all_smaller_nodes_and_begins_again() -> None:
 def test_an_open_stream_stays_and_its_loss_is_answered_anew() -> None:
     uplink = Uplink(2, [0, 1], 0)
     targets(uplink, 4)
-    assert not uplink.look(60_000, is_open=True)
+    assert not uplink.poll(60_000, is_open=True)
     assert targets(uplink, 1, 60_000)[0][1] == REHANG_MS
 
 
@@ -55,4 +55,4 @@ def test_a_target_that_the_directory_lists_stays_and_another_one_is_left() -> No
 def test_the_smallest_node_dials_nobody() -> None:
     uplink = Uplink(0, [0, 1, 2], 0)
     assert uplink.target is None and not uplink.learn(frozenset((1,)), 0)
-    assert not uplink.look(60_000, is_open=False)
+    assert not uplink.poll(60_000, is_open=False)

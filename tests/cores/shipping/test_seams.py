@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.base.prng import Prng
-from appliance.cores.shipping.seams import SEGMENTS_PER_LOOK, Seams
+from appliance.cores.shipping.seams import SEGMENTS_PER_SCAN, Seams
 
 RECORDS = 10  # of a segment
 
@@ -40,7 +40,7 @@ class Log:
                 return seams.found
             before = len(self.read)
             self.seek(seams, last, oldest)
-            assert len(self.read) - before <= SEGMENTS_PER_LOOK
+            assert len(self.read) - before <= SEGMENTS_PER_SCAN
         raise AssertionError("it never ends")
 
 

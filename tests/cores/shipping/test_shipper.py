@@ -8,11 +8,11 @@ import pytest
 from appliance.base.prng import Prng
 from appliance.cores.shipping.chosen import NOBODY
 from appliance.cores.shipping.plan import SECOND_US, period_end
-from appliance.cores.shipping.seams import SEGMENTS_PER_LOOK, SeekSeams
+from appliance.cores.shipping.seams import SEGMENTS_PER_SCAN, SeekSeams
 from appliance.cores.shipping.shipper import (
     Append,
+    CheckTarget,
     Compare,
-    Look,
     Put,
     PutHead,
     PutManifest,
@@ -216,11 +216,11 @@ def test_a_long_log_is_looked_through_by_steps_of_few_segments_and_only_by_them(
     world.message(20 * GEOMETRY.segment_records)
     world.source = Source(GEOMETRY, world.shard.ring, Extents(world.shard))
     world.shown()
-    looked: list[int] = []
+    checked: list[int] = []
     told_in = Source._told_in
 
     def counted(source: Source, number: int, kind: int) -> list[tuple[int, bytes]]:
-        looked.append(number)
+        checked.append(number)
         return told_in(source, number, kind)
 
     monkeypatch.setattr(Source, "_told_in", counted)
@@ -229,19 +229,19 @@ def test_a_long_log_is_looked_through_by_steps_of_few_segments_and_only_by_them(
         actor.core.on_state(
             rooms.shipping, rooms.shipper_cursor, rooms.log_seq, world.now_us, world.log_time
         )
-        before = len(looked)
+        before = len(checked)
         step = actor.core.step(world.source, world.now_us, world.clock_us)
         with contextlib.suppress(NotHere):
             actor.core.late_us(world.source, world.clock_us)
-        assert len(looked) == before, "a decision reads no segments"
+        assert len(checked) == before, "a decision reads no segments"
         if not isinstance(step, SeekSeams):
             break
         seeks += 1
         world.source.seek_seams(step.ahead_us, step.log_seq)
         actor.core.on_done(step)
-        assert 0 < len(looked) - before <= SEGMENTS_PER_LOOK
-    assert seeks > 20 // SEGMENTS_PER_LOOK
-    assert len(looked) == len(set(looked)), "none is read twice"
+        assert 0 < len(checked) - before <= SEGMENTS_PER_SCAN
+    assert seeks > 20 // SEGMENTS_PER_SCAN
+    assert len(checked) == len(set(checked)), "none is read twice"
     assert world.source.seams(rooms.ahead_us) == {seam: 0}
 
 
@@ -330,8 +330,8 @@ def test_another_node_takes_over_what_is_late_and_where_nothing_moves(world: Wor
     for _ in range(5):
         world.wall_us += PATIENCE_US // 4
         steps += told(world, 2, 1)
-        assert told(world, 0, 1) in ([], [Look])  # its turn comes later
-    assert steps == [Look] * 5
+        assert told(world, 0, 1) in ([], [CheckTarget])  # its turn comes later
+    assert steps == [CheckTarget] * 5
     assert told(world, 2, 5) == [SHIP_CLAIM, Sweep, Put, PutManifest, SHIP_MANIFEST]
     world.check()
 

@@ -10,8 +10,8 @@ from appliance.cores.shipping.role import Role
 from appliance.cores.shipping.seams import SeekSeams
 from appliance.cores.shipping.shipper import (
     Append,
+    CheckTarget,
     Compare,
-    Look,
     Put,
     PutHead,
     PutManifest,
@@ -163,9 +163,9 @@ class World:
             actor.core.on_failed(step, "the target is away", self.now_us)
         elif isinstance(step, Put):
             self.put(actor, step)
-        elif isinstance(step, Look):
+        elif isinstance(step, CheckTarget):
             seen = tuple(sorted((name, len(raw)) for name, raw in self.files.items()))
-            actor.core.on_looked(seen, self.now_us)
+            actor.core.on_checked(seen, self.now_us)
         elif isinstance(step, Compare):
             actor.core.on_compared("")
         elif isinstance(step, SeekSeams):

@@ -23,7 +23,7 @@ def test_a_node_of_another_version_is_named_with_both_and_who_is_too_old(
         "node-1": older.removeprefix("node-1 "),
         "node-2": newer.removeprefix("node-2 "),
     }
-    suspicions.look(2 * SECOND + FRESH_NS)
+    suspicions.scan(2 * SECOND + FRESH_NS)
     assert suspicions.versions() == {}
 
 
@@ -33,17 +33,17 @@ def test_what_is_new_is_logged_once_with_the_peers_name_and_forgotten_after_a_mi
     suspicions = Suspicions(logging.getLogger("test"))
     counts = suspicions.of_frames("node-2")
     suspicions.of_frames("node-1")
-    suspicions.look(SECOND)
+    suspicions.scan(SECOND)
     assert suspicions.recent() == {} and not caplog.records
     counts["nonce"] += 2
     suspicions.of_messages("node-2", {"impossible_view": 1})
-    suspicions.look(2 * SECOND)
-    suspicions.look(3 * SECOND)
+    suspicions.scan(2 * SECOND)
+    suspicions.scan(3 * SECOND)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "node-2 sends what no honest peer sends: impossible_view 1, nonce 2"
     assert suspicions.recent() == {"node-2": {"impossible_view": 1, "nonce": 2}}
-    suspicions.look(2 * SECOND + FRESH_NS)
+    suspicions.scan(2 * SECOND + FRESH_NS)
     assert suspicions.recent() == {}
     counts["nonce"] += 1
-    suspicions.look(3 * SECOND + FRESH_NS)
+    suspicions.scan(3 * SECOND + FRESH_NS)
     assert suspicions.recent() == {"node-2": {"impossible_view": 1, "nonce": 3}}

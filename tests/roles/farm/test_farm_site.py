@@ -40,7 +40,7 @@ from tests.system.local_site import (
 
 # What farm and edges do each second, several times a second: nothing here is about how often.
 HURRIED = {
-    "appliance.roles.farm.role.LOOK_S": 0.2,
+    "appliance.roles.farm.role.POLL_S": 0.2,
     "appliance.drivers.host.service.HEARTBEAT_S": 0.3,
 }
 
