@@ -119,8 +119,10 @@ def _run(arguments: list[str] | None) -> int:
         print(error.format_message())
         return EXIT_MISTAKE
     except click.UsageError as error:
-        place = error.ctx.command_path if error.ctx is not None else "tigerchat"
-        return refuse(f"{error.format_message().rstrip('.')}; see `{place} --help`", EXIT_MISTAKE)
+        command_path = error.ctx.command_path if error.ctx is not None else "tigerchat"
+        return refuse(
+            f"{error.format_message().rstrip('.')}; see `{command_path} --help`", EXIT_MISTAKE
+        )
     except click.ClickException as error:
         return refuse(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):

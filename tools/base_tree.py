@@ -61,8 +61,8 @@ def unpacked(tree: Path) -> Path:
     with (BASE / "unpacking").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=BASE) as place:
-                fresh = Path(place, folder.name)
+            with tempfile.TemporaryDirectory(dir=BASE) as folder_name:
+                fresh = Path(folder_name, folder.name)
                 fresh.mkdir()
                 subprocess.run(
                     ["tar", "--extract", "--file", tree, "--directory", fresh], check=True

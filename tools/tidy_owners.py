@@ -37,7 +37,7 @@ OWNERS: dict[str, str] = {
     "heartbeat": "commit_anchor heartbeat_ns",
     "lives": "incarnation lives",
     "member": (
-        "_addressed _places clock commit_max configuration epoch halted index introduced_mask "
+        "_addressed _indexes clock commit_max configuration epoch halted index introduced_mask "
         "members op peers quorum_nack quorum_replication quorum_view_change refused "
         "replica_count route standby_count status timestamp_last token_last"
     ),

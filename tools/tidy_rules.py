@@ -205,7 +205,7 @@ STILL_SAID: dict[str, int] = {
     "door": 4,  # of tests
     "lane": 3,  # an I/O lane of a volume
     "mend": 5,
-    "place": 49,
+    "place": 12,
     "settle": 24,
     "sights": 1,
     "talker": 5,
@@ -214,14 +214,23 @@ STILL_SAID: dict[str, int] = {
     "wish": 6,
 }
 # Those of which arguments of the program are named, too. A word that is not here names none.
-STILL_ARGUMENTS = ("beat", "place", "talker", "tour", "verdict", "wish")
+STILL_ARGUMENTS = ("beat", "talker", "tour", "verdict", "wish")
 
 # Those that are refused for variables and attributes of the program and of these tools, too, and
 # in how many identifiers they still are, each counted once in a file. A count may only go down.
 STILL_IDENTIFIERS: dict[str, int] = {
     "judge": 0,
     "look": 0,
+    "place": 0,
 }
+# What keeps such a word in its name: (identifier, files, reason).
+KEPT_IDENTIFIERS: list[tuple[str, str, str]] = [
+    ("place_command", "appliance/commands/farm*", "the act `place` of a farm, and its verb"),
+    ("places", "appliance/formats/live.py", "a key of what roles tell each other"),
+    ("places", "appliance/formats/status/federation.py", "a key of a status"),
+    ("places", "appliance/roles/federation/role.py", "writes that key of the status"),
+    ("places", "appliance/roles/operator/federation.py", "reads that key of the status"),
+]
 
 # Bytes are cut by numbers in this room alone; a smaller number counts things. (Elsewhere a slice is
 # by names, or by lengths that were computed.)

@@ -61,8 +61,8 @@ def _nodes(local: Path | None, node_folder: Path | None) -> tuple[ActSite, list[
         return ActSite(folder, folder, site), found
     folder = (local or Path(LOCAL_DEFAULT)).absolute()
     site = load_site(folder / SITE_FILE)
-    place = folder / site.nodes[0].name
-    return ActSite(folder, place, site), neighbours(place, site)
+    first = folder / site.nodes[0].name
+    return ActSite(folder, first, site), neighbours(first, site)
 
 
 def _ask(nodes: list[KnownNode], wish: dict[str, Any]) -> list[dict[str, Any]]:

@@ -198,11 +198,11 @@ def volume(
     that it is durable, and by a bare loop of the same system calls. Printed are p50 and p99 of each
     round, and the medians of all. A small volume is made in FOLDER and removed.
     """
-    places = [("file", None)] if device is None else [("file", None), ("device", device)]
+    devices = [("file", None)] if device is None else [("file", None), ("device", device)]
     with contextlib.ExitStack() as stack:
         volumes = [
-            (kind, stack.enter_context(scratch_volume(folder, place, erase)))
-            for kind, place in places  # all before the first is measured: one may be refused
+            (kind, stack.enter_context(scratch_volume(folder, path, erase)))
+            for kind, path in devices  # all before the first is measured: one may be refused
         ]
         for kind, made in volumes:
             tell = _quiet if as_json else _RoundTable(kind).show
@@ -271,10 +271,10 @@ class Nodes:
             return found
         for process in psutil.process_iter():
             try:
-                place = Path(process.cwd())
+                path = Path(process.cwd())
             except (psutil.Error, OSError):
                 continue
-            if self.folder in place.parents:
+            if self.folder in path.parents:
                 found.append(process)
         return found
 

@@ -54,9 +54,9 @@ def correct(ctx: click.Context, local: Path | None, node_folder: Path | None, ye
         )
         if not yes and not click.confirm("Is the clock right?"):
             ctx.exit(1)
-        place = asyncio.run(correct_to(node, shard, now_us))
+        log_seq = asyncio.run(correct_to(node, shard, now_us))
         click.echo(
-            f"clock: shard {shard.number}: record {place} brings log time back by "
+            f"clock: shard {shard.number}: record {log_seq} brings log time back by "
             f"{duration(ahead_us // 1000)}"
         )
         ActSite(node.path, node.path, node.site).record("clock-correct", About(shard=shard.number))
@@ -70,7 +70,7 @@ def _nodes(local: Path | None, node_folder: Path | None) -> list[NodeFolder]:
     found = neighbours(folder / site.nodes[0].name, site)
     if not found:
         raise StorageError("no node of the site is on this machine")
-    return [read_node(place.path) for place in found]
+    return [read_node(log_seq.path) for log_seq in found]
 
 
 def _asked(nodes: list[NodeFolder], shard: Shard) -> tuple[NodeFolder, GroupClock]:

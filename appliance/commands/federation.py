@@ -311,8 +311,8 @@ def verify(local: Path | None, node_folder: Path | None) -> int:
             for site, other in sorted(others.items()):
                 if other != own:
                     count = max(own.count, other.count)
-                    place = operated.first_difference(node, name, site, count)
-                    click.echo(operated.difference_line(room, site, place))
+                    position = operated.first_difference(node, name, site, count)
+                    click.echo(operated.difference_line(room, site, position))
     if not seen:
         click.echo("federation: no room is carried by a node of this machine")
     return code

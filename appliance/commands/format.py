@@ -142,5 +142,5 @@ def command(
                 brief=brief,
             )
     except OSError as error:
-        place = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
-        raise unusable(place or Path(), error) from error
+        path = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
+        raise unusable(path or Path(), error) from error

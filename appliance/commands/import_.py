@@ -298,7 +298,7 @@ class State:
 
     def marks(self) -> dict[str, tuple[int, bytes]]:
         """As `Plan.survey` wants them."""
-        return {name: place for name, place in self.rooms.items() if place[0]}
+        return {name: mark for name, mark in self.rooms.items() if mark[0]}
 
     def position(self, room: str) -> int:
         return self.rooms.get(room, (0, MARK_START))[0]

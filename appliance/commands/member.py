@@ -73,9 +73,9 @@ def list_(local: Path | None, node_folder: Path | None) -> None:
     for shard in node.site.shards:
         group = asyncio.run(group_of(node, shard))
         click.echo(f"shard {shard.number}  epoch {group.epoch}  since op {group.op}")
-        for place, replica_id in enumerate(group.members):
-            role = "replica" if place < group.replica_count else "standby"
-            click.echo(f"  {place}  {role}  {name_of(node.site, shard, replica_id)}")
+        for position, replica_id in enumerate(group.members):
+            role = "replica" if position < group.replica_count else "standby"
+            click.echo(f"  {position}  {role}  {name_of(node.site, shard, replica_id)}")
 
 
 @command.command("add")
@@ -97,12 +97,12 @@ def add(
     if name is None:
         raise click.UsageError("say which node of the site file is to be added")
     index = index_of(node.site, name)
-    place = _local(local) / name if node_folder is None else None
+    node_path = _local(local) / name if node_folder is None else None
     for shard in node.site.shards_of(index):
         group = asyncio.run(change_members(node, shard, addition(shard, node.site.nodes[index])))
         begin = begin_text(group)
-        if place is not None:
-            write_durable(place / group_name(shard.number), begin)
+        if node_path is not None:
+            write_durable(node_path / group_name(shard.number), begin)
         else:
             click.echo(
                 f"member: put this into {group_name(shard.number)} in the folder of {name}, "
@@ -111,10 +111,10 @@ def add(
             )
     about = ActSite(node.path, node.path, node.site)
     about.record("member-add", About(index))
-    if place is not None:
+    if node_path is not None:
         words = ["--brief"] if brief else []
-        _run("format", "--node-folder", str(place), "--geometry", geometry, *words)
-        click.echo(f"member: start it with `tigerchat start --node-folder {place}`")
+        _run("format", "--node-folder", str(node_path), "--geometry", geometry, *words)
+        click.echo(f"member: start it with `tigerchat start --node-folder {node_path}`")
 
 
 @command.command("invite")
@@ -172,8 +172,8 @@ def invite(name: str, node_folder: Path, lost: str, minutes: float, farm_key: Pa
             f"port {port} on {host} cannot be used ({error.strerror}): codes are made there; wait "
             "until an invitation that runs has ended, or invite on another node"
         ) from error
-    place = f", and takes the place of {lost} when it holds all" if lost else ""
-    click.echo(f"member: {name} is a standby{place}")
+    promise = f", and takes the place of {lost} when it holds all" if lost else ""
+    click.echo(f"member: {name} is a standby{promise}")
     if lost:
         leave_farm(node, None, folder, lost)
 
@@ -187,10 +187,10 @@ def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
     falls silent and may be stopped."""
     node = _asker(local, node_folder)
     index = index_of(node.site, name)
-    place = ActSite(node.path, node.path, node.site)
-    place.refuse("remove", About(index))
+    act_site = ActSite(node.path, node.path, node.site)
+    act_site.refuse("remove", About(index))
     asyncio.run(take_out(node, index))
-    place.record("remove", About(index))
+    act_site.record("remove", About(index))
     leave_farm(node, local, node_folder, name)
 
 
@@ -274,11 +274,11 @@ def _asker(local: Path | None, node_folder: Path | None) -> NodeFolder:
 def _exchange(act: str, node: NodeFolder, standby: str, replica: str) -> None:
     up, down = index_of(node.site, standby), index_of(node.site, replica)
     about = About(up, other=down) if act == "promote" else About(down, other=up)
-    place = ActSite(node.path, node.path, node.site)
-    if not place.is_so(act, about):
-        place.refuse_once_level(act, about, "member")
+    act_site = ActSite(node.path, node.path, node.site)
+    if not act_site.is_so(act, about):
+        act_site.refuse_once_level(act, about, "member")
     asyncio.run(exchange(node, up, down))
-    place.record(act, about)
+    act_site.record(act, about)
 
 
 # --- a new node of a local site -------------------------------------------------------------------

@@ -67,26 +67,26 @@ def stop(
 ) -> None:
     """Stop the node NAME until `node start NAME`, or one process of it; refused if a shard would
     lose its quorum, or clients their last edge."""
-    place, index = _found(local, node_folder, name)
+    acted, index = _found(local, node_folder, name)
     if process is not None:
         about = About(index, process)
         if not force:
-            place.refuse("stop", about, FORCE)
-        own = _own(place, name)
+            acted.refuse("stop", about, FORCE)
+        own = _own(acted, name)
         own.stop(process)
-        if not force and (why := BY_NAME["stop"].regret(place.seen(), about)):
+        if not force and (why := BY_NAME["stop"].regret(acted.seen(), about)):
             own.start(process)
             raise StorageError(f"undone, as others have acted meanwhile: {why}")
         until(lambda: own.child(process).has_ended, STOP_S, f"{process} of {name} has not ended")
-        place.record("stop", about)
+        acted.record("stop", about)
         click.echo(f"node: {process} of {name} has stopped, until `tigerchat node start`")
         return
-    keeper = _keeper(place, node_folder)
-    if not force and (why := loss(place.seen(), index)):
+    keeper = _keeper(acted, node_folder)
+    if not force and (why := loss(acted.seen(), index)):
         raise StorageError(why + FORCE)
     keeper.stop(name)
     until(lambda: keeper.child(name).has_ended, STOP_S, f"{name} has not ended")
-    place.record("stop", About(index), f"stop {name}")
+    acted.record("stop", About(index), f"stop {name}")
     click.echo(f"node: {name} has stopped; `tigerchat node start {name}` starts it again")
 
 
@@ -96,8 +96,8 @@ def stop(
 def kill(name: str, local: Path | None) -> None:
     """Kill all processes of the node NAME with -9, to see that nothing is lost: the others go on,
     the node is started again by itself and catches up."""
-    place, _ = _found(local, None, name)
-    child = _keeper(place, None).child(name)
+    acted, _ = _found(local, None, name)
+    child = _keeper(acted, None).child(name)
     pid = child.pid
     if pid is None:
         again = "is being started" if child.wanted else f"`tigerchat node start {name}` does so"
@@ -118,12 +118,12 @@ def kill(name: str, local: Path | None) -> None:
 @click.option("--force", is_flag=True, help="Also when no other edge serves.")
 def drain(name: str, local: Path | None, node_folder: Path | None, force: bool) -> None:
     """Send the chat clients of NAME to other nodes; its replicas go on, until `node undrain`."""
-    place, index = _found(local, node_folder, name)
+    acted, index = _found(local, node_folder, name)
     about = About(index)
-    if not force and not place.is_so("drain", about):
-        place.refuse("drain", about, FORCE)
-    _own(place, name).stop_edges(name)
-    place.record("drain", about)
+    if not force and not acted.is_so("drain", about):
+        acted.refuse("drain", about, FORCE)
+    _own(acted, name).stop_edges(name)
+    acted.record("drain", about)
     click.echo(
         f"node: {name} takes no chat clients any more; its replicas go on; "
         f"`tigerchat node undrain {name}` takes them again"
@@ -136,12 +136,12 @@ def drain(name: str, local: Path | None, node_folder: Path | None, force: bool) 
 @_NODE
 def undrain(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Let NAME take chat clients again after `node drain`; wait until its edges serve."""
-    place, index = _found(local, node_folder, name)
+    acted, index = _found(local, node_folder, name)
     about = About(index)
-    if not place.is_so("undrain", about):
-        place.refuse("undrain", about)
-    _take_clients(_own(place, name), name)
-    place.record("undrain", about)
+    if not acted.is_so("undrain", about):
+        acted.refuse("undrain", about)
+    _take_clients(_own(acted, name), name)
+    acted.record("undrain", about)
     click.echo(f"node: {name} takes chat clients again")
 
 
@@ -153,28 +153,28 @@ def undrain(name: str, local: Path | None, node_folder: Path | None) -> None:
 def start(name: str, local: Path | None, node_folder: Path | None, process: str | None) -> None:
     """Start the node NAME again after `node stop`, or its edges after `node drain`, or one process;
     wait until it serves, or says what has halted."""
-    place, index = _found(local, node_folder, name)
+    acted, index = _found(local, node_folder, name)
     if process is not None:
         about = About(index, process)
-        if not place.is_so("start", about):
-            place.refuse("start", about)
-        own = _own(place, name)
+        if not acted.is_so("start", about):
+            acted.refuse("start", about)
+        own = _own(acted, name)
         own.start(process)
         until(
             lambda: own.child(process).ready or bool(own.child(process).halt),
             START_S,
             f"{process} of {name} is not ready",
         )
-        place.record("start", about)
+        acted.record("start", about)
         click.echo(f"node: {process} of {name} is started")
         return
-    keeper = _keeper(place, node_folder)
+    keeper = _keeper(acted, node_folder)
     keeper.start(name)
     until(lambda: keeper.child(name).ready, START_S, f"{name} is not ready")
-    own = _own(place, name)
-    if not answers_alone(own.folder, place.site.cluster):
+    own = _own(acted, name)
+    if not answers_alone(own.folder, acted.site.cluster):
         _take_clients(own, name)
-    place.record("start", About(index), f"start {name}")
+    acted.record("start", About(index), f"start {name}")
     click.echo(f"node: {name} is started")
 
 
@@ -185,8 +185,8 @@ def start(name: str, local: Path | None, node_folder: Path | None, process: str 
 @click.option("--shard", type=int, metavar="S", help="Of this shard alone.")
 def step_down(name: str, local: Path | None, node_folder: Path | None, shard: int | None) -> None:
     """Let another replica lead each shard that NAME leads; NAME goes on as a backup."""
-    place, index = _found(local, node_folder, name)
-    snapshot = place.seen()
+    acted, index = _found(local, node_folder, name)
+    snapshot = acted.seen()
     led = [line.number for line in snapshot.shards if line.primary and line.primary.node == index]
     if shard is not None:
         if shard not in range(len(snapshot.shards)):
@@ -198,17 +198,17 @@ def step_down(name: str, local: Path | None, node_folder: Path | None, shard: in
         raise StorageError(f"{name} leads no shard: look with `tigerchat status`")
     for number in led:
         about = About(index, shard=number)
-        place.refuse("step-down", about)
-        sockets = _own(place, name).folder
-        let_lead(sockets, cluster=place.site.cluster, shard=number)
+        acted.refuse("step-down", about)
+        sockets = _own(acted, name).folder
+        let_lead(sockets, cluster=acted.site.cluster, shard=number)
         until(
-            partial(_is_led_by_other, place, about),
+            partial(_is_led_by_other, acted, about),
             LEAD_S,
             f"no other replica leads shard {number}",
         )
-        place.record("step-down", about)
-        now = place.seen().shards[number].primary
-        who = place.site.nodes[now.node].name if now is not None else "another replica"
+        acted.record("step-down", about)
+        now = acted.seen().shards[number].primary
+        who = acted.site.nodes[now.node].name if now is not None else "another replica"
         click.echo(f"node: {who} leads shard {number}")
 
 
@@ -220,36 +220,36 @@ def step_down(name: str, local: Path | None, node_folder: Path | None, shard: in
 def scrub(name: str, local: Path | None, node_folder: Path | None, shard: int | None) -> None:
     """Have each replica of NAME read all that it holds, now, and wait until it has: what is broken
     is found, and mended from peers. By itself it reads everything again and again, at leisure."""
-    place, index = _found(local, node_folder, name)
-    shards = [of.number for of in place.site.shards_of(index)]
+    acted, index = _found(local, node_folder, name)
+    shards = [of.number for of in acted.site.shards_of(index)]
     if shard is not None:
         if shard not in shards:
             raise ConfigurationError(f"{name} has no replica of shard {shard}; allowed: {shards}")
         shards = [shard]
     for number in shards:
         about = About(index, f"{REPLICA}{number}")
-        snapshot = place.seen()
+        snapshot = acted.seen()
         if why := BY_NAME["scrub"].refusal(snapshot, about):
             raise StorageError(why)
-        read_all(_own(place, name).folder, cluster=place.site.cluster, shard=number)
+        read_all(_own(acted, name).folder, cluster=acted.site.cluster, shard=number)
         until(
-            partial(_is_read, place, about, snapshot),
+            partial(_is_read, acted, about, snapshot),
             SCRUB_S,
             f"the replica of shard {number} on {name} has not read all that it holds",
         )
-        place.record("scrub", about)
+        acted.record("scrub", about)
         click.echo(f"node: {name} has read all that its replica of shard {number} holds")
 
 
 # --- asking ---------------------------------------------------------------------------------------
 
 
-def _is_read(place: ActSite, about: About, before: SiteSnapshot) -> bool:
-    return BY_NAME["scrub"].seen(place.seen(), about, before)
+def _is_read(acted: ActSite, about: About, before: SiteSnapshot) -> bool:
+    return BY_NAME["scrub"].seen(acted.seen(), about, before)
 
 
-def _is_led_by_other(place: ActSite, about: About) -> bool:
-    primary = place.seen().shards[about.shard].primary
+def _is_led_by_other(acted: ActSite, about: About) -> bool:
+    primary = acted.seen().shards[about.shard].primary
     return primary is not None and primary.node != about.node
 
 
@@ -276,19 +276,19 @@ def _find(site: Site, name: str) -> int:
     raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
 
 
-def _keeper(place: ActSite, node_folder: Path | None) -> Keeper:
+def _keeper(acted: ActSite, node_folder: Path | None) -> Keeper:
     """Of whole nodes; whoever keeps a node alone is asked by systemctl."""
     if node_folder is not None:
         raise StorageError(
             f"nobody keeps the node in {node_folder}: under systemd use systemctl; a process of it "
             "is named with --process"
         )
-    return Keeper(place.folder, place.site.cluster)
+    return Keeper(acted.folder, acted.site.cluster)
 
 
-def _own(place: ActSite, name: str) -> Keeper:
+def _own(acted: ActSite, name: str) -> Keeper:
     """Of the processes of the node."""
-    return Keeper(place.path / SOCKETS_FOLDER, place.site.cluster)
+    return Keeper(acted.path / SOCKETS_FOLDER, acted.site.cluster)
 
 
 def _take_clients(own: Keeper, name: str) -> None:

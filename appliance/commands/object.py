@@ -259,9 +259,9 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def _silent(node_folder: Path, error: Exception) -> ConfigurationError:
-    place = node_folder / SOCKETS_FOLDER / OBJECTS_SOCKET
+    socket_path = node_folder / SOCKETS_FOLDER / OBJECTS_SOCKET
     return ConfigurationError(
-        f"the objects of {node_folder} do not answer at {place} "
+        f"the objects of {node_folder} do not answer at {socket_path} "
         f"({error}): start the node, and give it an objects_port in site.toml"
     )
 

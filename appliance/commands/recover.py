@@ -119,8 +119,8 @@ def command(
         make_sockets_folder(node.path)
         mark_formatted(node)
     except OSError as error:
-        place = Path(os.fsdecode(error.filename)) if error.filename else folder
-        raise unusable(place, error) from error
+        path = Path(os.fsdecode(error.filename)) if error.filename else folder
+        raise unusable(path, error) from error
     ctx.exit(start_and_watch(node, lost, verb="recover", once=once))
 
 
@@ -130,13 +130,13 @@ def _let_in(node: NodeFolder) -> None:
     others = 0
     with identities(node, held):
         for shard in held:
-            place, number = node.volume(shard.number), shard.number
-            was, now = superblock_of(place).file, file_in(place)
+            path, number = node.volume(shard.number), shard.number
+            was, now = superblock_of(path).file, file_in(path)
             if now.is_other(than=was):
                 say_moved(node.path, number, now)
                 others += 1
                 click.echo(
-                    f"recover: shard {number}: {place} was open last as another file ({was}); "
+                    f"recover: shard {number}: {path} was open last as another file ({was}); "
                     f"this one ({now}) is let in: you say that it was made after its replica had "
                     "stopped for the last time, and that the other one will never run again"
                 )

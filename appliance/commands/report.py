@@ -153,13 +153,13 @@ def _site(local: Path, out: Path) -> tuple[str, ...]:
     The present period is closed. Keys and tables are kept in DIR/report: run again, only what is
     new is read.
     """
-    place = ("--local", str(local))
+    target = ("--local", str(local))
     click.echo("report: closing the present period and shipping it", err=True)
-    _own("ship", "now", "--close", "--wait", str(SHIP_WAIT_S), *place)
+    _own("ship", "now", "--close", "--wait", str(SHIP_WAIT_S), *target)
     folder = local.absolute() / WORK_FOLDER
     folder.mkdir(exist_ok=True)
     keys = folder / "keys.json"
-    keys.write_text(_own("ship", "keys", *place), encoding="ascii")
+    keys.write_text(_own("ship", "keys", *target), encoding="ascii")
     archive = archive_of(local.absolute(), folder / "archive")
     tables = folder / "tables"
     click.echo(f"report: `tigerchat report sql QUERY --tables {tables}` asks more", err=True)
@@ -207,23 +207,23 @@ def archive_of(local: Path, gathered: Path) -> str:
 def gather(source: Path, gathered: Path, trusted: frozenset[bytes]) -> None:
     """Link all that was shipped into `source` into `gathered`; of two heads the newer one stays."""
     for path in sorted(source.rglob("*")):
-        place = gathered / path.relative_to(source)
+        target = gathered / path.relative_to(source)
         if path.is_dir() or mf.INCOMING_FOLDER in path.parts:
             continue
-        if place.exists():
-            old = place.samefile(path)
+        if target.exists():
+            old = target.samefile(path)
             if (
                 old
                 or path.name == mf.HEAD_FILE
-                and _number(place, trusted) > _number(path, trusted)
+                and _number(target, trusted) > _number(path, trusted)
             ):
                 continue
-            place.unlink()
-        place.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink()
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(path, place)
+            os.link(path, target)
         except OSError:
-            shutil.copyfile(path, place)  # on another file system
+            shutil.copyfile(path, target)  # on another file system
 
 
 def _number(head: Path, trusted: frozenset[bytes]) -> int:
@@ -274,14 +274,14 @@ def check_packages(submit: Path, variables: dict[str, str]) -> None:
 def spark_submit(wanted: Path | None) -> Path:
     """The analyst's spark-submit: of --spark, of SPARK_HOME, of PATH."""
     home = os.environ.get("SPARK_HOME")
-    for place in (wanted, Path(home) if home else None):
-        if place is None:
+    for target in (wanted, Path(home) if home else None):
+        if target is None:
             continue
-        for path in (place, place / "bin" / "spark-submit"):
+        for path in (target, target / "bin" / "spark-submit"):
             if path.is_file() and os.access(path, os.X_OK):
                 return path
-        named = "--spark" if place is wanted else "SPARK_HOME"
-        raise ConfigurationError(f"{named} {place}: there is no bin/spark-submit")
+        named = "--spark" if target is wanted else "SPARK_HOME"
+        raise ConfigurationError(f"{named} {target}: there is no bin/spark-submit")
     beside = Path(sys.executable).with_name("spark-submit")
     found = shutil.which("spark-submit") or (str(beside) if beside.exists() else None)
     if found is None:

@@ -38,7 +38,7 @@ def command() -> None:
 @click.option("--days", help="Try another setting: what it would drop. Nothing is changed.")
 def show(local: Path | None, node_folder: Path | None, days: str | None) -> None:
     """Show what is kept, what is dropped next, and for how long the volume lasts."""
-    folder, nodes = _places(local, node_folder)
+    folder, nodes = _folders(local, node_folder)
     site = load_site(folder / SITE_FILE)
     wanted = site.retention_days if days is None else retention_days_of(days)
     click.echo(f"retention: {_words(wanted)}{'' if days is None else ' (tried, not set)'}")
@@ -58,7 +58,7 @@ def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool)
     """
     if node_folder is not None:
         work_as_owner(node_folder)
-    folder, nodes = _places(local, node_folder)
+    folder, nodes = _folders(local, node_folder)
     wanted = retention_days_of(days)
     for line in _shown(nodes, wanted):
         click.echo(line)
@@ -67,8 +67,8 @@ def set_(days: str, local: Path | None, node_folder: Path | None, dry_run: bool)
         return
     site = dataclasses.replace(load_site(folder / SITE_FILE), retention_days=wanted)
     text = encode_site(site)
-    for place in {folder, *(node.path for node in nodes)}:
-        write_durable(place / SITE_FILE, text)
+    for path in {folder, *(node.path for node in nodes)}:
+        write_durable(path / SITE_FILE, text)
     click.echo(f"retention: {_words(wanted)}, from the next start of the nodes on")
     if node_folder is not None:
         click.echo(f"retention: copy {folder / SITE_FILE} to the other nodes")
@@ -81,7 +81,7 @@ def _words(days: float) -> str:
     return f"{days:g} days are kept" if days else "everything is kept"
 
 
-def _places(local: Path | None, node_folder: Path | None) -> tuple[Path, list[NodeFolder]]:
+def _folders(local: Path | None, node_folder: Path | None) -> tuple[Path, list[NodeFolder]]:
     """Where the site file lies, and the nodes of this machine."""
     if node_folder is not None:
         folder = node_folder.absolute()
@@ -89,7 +89,7 @@ def _places(local: Path | None, node_folder: Path | None) -> tuple[Path, list[No
     folder = (local or Path(LOCAL_DEFAULT)).absolute()
     site = load_site(folder / SITE_FILE)
     found = neighbours(folder / site.nodes[0].name, site)
-    return folder, [read_node(place.path) for place in found]
+    return folder, [read_node(node.path) for node in found]
 
 
 # --- what is kept ---------------------------------------------------------------------------------

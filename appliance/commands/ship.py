@@ -48,7 +48,7 @@ SEQ_MAX = (1 << 62) - 1
 _FOLDER = click.Path(path_type=Path)
 
 
-def _places(function: Any) -> Any:
+def _site_options(function: Any) -> Any:
     """Adds --local and --node-folder."""
     function = click.option(
         "--node-folder", type=_FOLDER, metavar="F", help="The node in F alone."
@@ -74,7 +74,7 @@ def command() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class ShippingSite:
     """The nodes that were asked for, of one site."""
 
     site: Site
@@ -111,7 +111,7 @@ class Place:
         return self.site.nodes[index].name if index < len(self.site.nodes) else f"node {index}"
 
 
-def _place(local: Path | None, node_folder: Path | None) -> Place:
+def _shipping_site(local: Path | None, node_folder: Path | None) -> ShippingSite:
     if local is not None and node_folder is not None:
         raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
@@ -120,17 +120,17 @@ def _place(local: Path | None, node_folder: Path | None) -> Place:
         own = [node for node in neighbours(folder, site) if node.path == folder]
         if not own:
             raise ConfigurationError(f"{folder} is not a folder of a node: correct the path")
-        return Place(site, own)
+        return ShippingSite(site, own)
     folder = (local or Path(LOCAL_DEFAULT)).absolute()
     site = load_site(folder / SITE_FILE)
-    return Place(site, neighbours(folder / site.nodes[0].name, site))
+    return ShippingSite(site, neighbours(folder / site.nodes[0].name, site))
 
 
 # --- status ---------------------------------------------------------------------------------------
 
 
 @command.command("status")
-@_places
+@_site_options
 @_JSON
 @click.pass_context
 def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_json: bool) -> None:
@@ -139,26 +139,28 @@ def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_
     Exit code 0: nothing is late; 1: a shard is late, its target lacks something, or no shipper
     answers.
     """
-    place = _place(local, node_folder)
-    said = list(place.answers())
+    ship_site = _shipping_site(local, node_folder)
+    said = list(ship_site.answers())
     if as_json:
         click.echo(json_line([plain(answer) for _, answer in said if answer is not None]))
     told = [shipper for _, answer in said if answer for shipper in shippers_in(answer)]
     for node, answer in said:
         if answer is None:
             if not as_json:
-                click.echo(f"{place.name(node.index)}: its shipper does not answer")
+                click.echo(f"{ship_site.name(node.index)}: its shipper does not answer")
             continue
         if not as_json:
-            _show(place, node, answer)
+            _show(ship_site, node, answer)
     late = any(shard.late_s > shard.late_s_max for shard in furthest(told).values())
     ctx.exit(1 if late or any(shard.hole for shard in told) or not any(a for _, a in said) else 0)
 
 
-def _show(place: Place, node: KnownNode, answer: ShipperStatus) -> None:
-    click.echo(f"{place.name(node.index)}: target {answer.target}, a period is {answer.period_s} s")
+def _show(ship_site: ShippingSite, node: KnownNode, answer: ShipperStatus) -> None:
+    click.echo(
+        f"{ship_site.name(node.index)}: target {answer.target}, a period is {answer.period_s} s"
+    )
     for shard in answer.shards:
-        who = "ships" if shard.ships else f"waits, {place.name(shard.node)} ships"
+        who = "ships" if shard.ships else f"waits, {ship_site.name(shard.node)} ships"
         if shard.follows:
             who = "stands by, as its replica does"
         elif shard.generation == 0:
@@ -185,7 +187,7 @@ def _show(place: Place, node: KnownNode, answer: ShipperStatus) -> None:
 
 
 @command.command("now")
-@_places
+@_site_options
 @click.option("--claim", is_flag=True, help="Make the node of --node-folder the shipper.")
 @click.option("--close", is_flag=True, help="End the present period now, and ship it as well.")
 @click.option(
@@ -216,17 +218,17 @@ def now(
     """
     if claim and node_folder is None:
         raise click.UsageError("--claim needs --node-folder F: which node is to ship")
-    place = _place(local, node_folder)
+    ship_site = _shipping_site(local, node_folder)
     with Waiting("ship") as waiting:
         waiting.on("no shipper has answered yet")
         told = [
-            place.request(node, {"wish": "now", "claim": claim, "close": close})
-            for node in place.members
+            ship_site.request(node, {"wish": "now", "claim": claim, "close": close})
+            for node in ship_site.members
         ]
         refuse_idle(told)
-        others = {} if claim else elsewhere(place, told)
+        others = {} if claim else elsewhere(ship_site, told)
         asked, due = time.monotonic(), Due()
-        while waits := waits_for(place, claim, due, time.monotonic() - asked, others):
+        while waits := waits_for(ship_site, claim, due, time.monotonic() - asked, others):
             waiting.on(waits)
             if time.monotonic() - asked >= wait_s:
                 break
@@ -252,14 +254,14 @@ def refuse_idle(told: list[ShipperStatus | None]) -> None:
         raise TargetUnavailable(SHIPPING_IS_OFF)
 
 
-def elsewhere(place: Place, told: list[ShipperStatus | None]) -> dict[int, str]:
+def elsewhere(ship_site: ShippingSite, told: list[ShipperStatus | None]) -> dict[int, str]:
     """Shards that a node ships which was not asked, with a sentence on each. TargetUnavailable if
     nothing else could have been shipped here."""
-    asked = {node.index for node in place.members}
+    asked = {node.index for node in ship_site.members}
     rows = [row for answer in told if answer is not None for row in answer.shards]
     here = {row.shard for row in rows if row.ships}
     others = {
-        row.shard: shipped_elsewhere(row.shard, place.name(row.node))
+        row.shard: shipped_elsewhere(row.shard, ship_site.name(row.node))
         for row in rows
         if row.shard not in here and row.generation and row.node not in asked
     }
@@ -289,16 +291,16 @@ class Due:
 
 
 def waits_for(
-    place: Place, claim: bool, due: Due, elapsed_s: float, others: Container[int] = ()
+    ship_site: ShippingSite, claim: bool, due: Due, elapsed_s: float, others: Container[int] = ()
 ) -> str:
     """What is not shipped yet of what could be when it was asked for; empty for nothing. Of shards
     in `others` nothing is expected: nodes ship them that were not asked."""
     seen, filled = set(), set()  # shards that somebody tells of; those with records
     shipped = set()  # those that somebody who was asked ships
     nobody: dict[int, str] = {}  # why none of those who were asked does
-    for node, answer in place.answers():
+    for node, answer in ship_site.answers():
         for shard in answer.shards if answer is not None else ():
-            where = f"shard {shard.shard} on {place.name(node.index)}"
+            where = f"shard {shard.shard} on {ship_site.name(node.index)}"
             if not shard.attached:
                 return f"{where}: the replica is not there"
             if claim and shard.follows:
@@ -313,8 +315,8 @@ def waits_for(
             if shard.ships:
                 shipped.add(shard.shard)
             if shard.generation:
-                nobody[shard.shard] = f"{place.name(shard.node)} is to ship it and does not"
-    for number in place.shards():
+                nobody[shard.shard] = f"{ship_site.name(shard.node)} is to ship it and does not"
+    for number in ship_site.shards():
         if number in shipped or number in others or number in seen - filled:
             continue
         why = nobody.get(number) or (
@@ -328,7 +330,7 @@ def waits_for(
 
 
 @command.command("verify")
-@_places
+@_site_options
 @click.option("--shard", "only", type=click.IntRange(0), metavar="S", help="This shard alone.")
 @click.option(
     "--keys",
@@ -350,18 +352,18 @@ def verify(
 
     Exit code 0: whole; 1: something is missing or damaged, each is listed with its path.
     """
-    place = _place(local, node_folder)
-    trusted = frozenset(node.public_key for node in place.site.nodes)
+    ship_site = _shipping_site(local, node_folder)
+    trusted = frozenset(node.public_key for node in ship_site.site.nodes)
     if keys_file is not None:
         trusted = mf.parse_keys(_read(keys_file)).public_keys
-    if only is not None and only >= len(place.site.shards):
-        last = len(place.site.shards) - 1
+    if only is not None and only >= len(ship_site.site.shards):
+        last = len(ship_site.site.shards) - 1
         raise ConfigurationError(f"--shard is {only}; allowed: 0 to {last}, as the site has")
     findings: list[Finding] = []
     counts = {"shards": 0, "manifests": 0, "files": 0, "records": 0}
-    for shard in place.site.shards:
+    for shard in ship_site.site.shards:
         if only in (None, shard.number):
-            check = _Verify(place, shard.number, trusted, quiet=as_json)
+            check = _Verify(ship_site, shard.number, trusted, quiet=as_json)
             findings += check.run(counts)
             counts["shards"] += 1
     if as_json:
@@ -395,12 +397,14 @@ def _target_of(node: KnownNode) -> Target | None:
 class _Verify:
     """One shard at every target that the nodes here have; own folders are taken together."""
 
-    def __init__(self, place: Place, shard: int, trusted: frozenset[bytes], *, quiet: bool) -> None:
-        self._site, self._shard, self._trusted, self._quiet = place.site, shard, trusted, quiet
-        self._folder = mf.shard_folder(place.site.cluster, shard)
+    def __init__(
+        self, ship_site: ShippingSite, shard: int, trusted: frozenset[bytes], *, quiet: bool
+    ) -> None:
+        self._site, self._shard, self._trusted, self._quiet = ship_site.site, shard, trusted, quiet
+        self._folder = mf.shard_folder(ship_site.site.cluster, shard)
         self._findings: list[Finding] = []
         self._targets: dict[str, Target] = {}
-        for node in place.nodes:
+        for node in ship_site.nodes:
             target = _target_of(node)
             if target is not None:
                 self._targets.setdefault(target.describe(), target)
@@ -499,7 +503,7 @@ class _Verify:
 
 
 @command.command("re-ship")
-@_places
+@_site_options
 @click.option("--shard", type=click.IntRange(0), required=True, metavar="S")
 @click.option(
     "--first", type=click.IntRange(1), default=1, metavar="N", help="First record of the range; 1."
@@ -526,10 +530,10 @@ def re_ship(
 
     Files and manifests are made from the log, with the same names and contents as before.
     """
-    place = _place(local, node_folder)
+    ship_site = _shipping_site(local, node_folder)
     shipping = [
         node
-        for node, answer in place.answers()
+        for node, answer in ship_site.answers()
         if answer is not None and any(row.shard == shard and row.ships for row in answer.shards)
     ]
     if not shipping:
@@ -538,9 +542,9 @@ def re_ship(
             "status`, and ask on the node that ships it"
         )
     wish = {"wish": "re-ship", "shard": shard, "first": first, "last": last}
-    if place.request(shipping[0], wish) is None:
+    if ship_site.request(shipping[0], wish) is None:
         raise TargetUnavailable("the shipper did not begin: no answer")
-    mending = _follow(place, shipping[0], shard, quiet=as_json)
+    mending = _follow(ship_site, shipping[0], shard, quiet=as_json)
     if as_json:
         click.echo(json_line(plain(mending)))
     else:
@@ -555,7 +559,7 @@ def re_ship(
     ctx.exit(0)
 
 
-def _follow(place: Place, node: KnownNode, shard: int, *, quiet: bool) -> Mending:
+def _follow(ship_site: ShippingSite, node: KnownNode, shard: int, *, quiet: bool) -> Mending:
     """Until it has ended; how it did."""
     with (
         click.progressbar(
@@ -565,11 +569,11 @@ def _follow(place: Place, node: KnownNode, shard: int, *, quiet: bool) -> Mendin
     ):
         heard = time.monotonic()
         while time.monotonic() - heard < GONE_S:
-            answer = place.ask(node)
+            answer = ship_site.ask(node)
             rows = [row for row in answer.shards if row.shard == shard] if answer else []
             mending = rows[0].mending if rows else None
             if mending is None:
-                waiting.on(f"shard {shard}: the shipper of {place.name(node.index)} is silent")
+                waiting.on(f"shard {shard}: the shipper of {ship_site.name(node.index)} is silent")
             else:
                 bar.length = max(1, mending.total)
                 bar.update(mending.done - bar.pos)
@@ -588,31 +592,31 @@ def _follow(place: Place, node: KnownNode, shard: int, *, quiet: bool) -> Mendin
 
 
 @command.command("keys")
-@_places
+@_site_options
 def keys(local: Path | None, node_folder: Path | None) -> None:
     """Print the keys that sign what this site ships: what an analyst's machine is to trust; and how
     many records the site has room for, in its volumes and, of replicas that answer, on the disks.
 
     Carry the text there by a way that you trust: `tigerchat ship keys > keys.json`.
     """
-    place = _place(local, node_folder)
-    site = place.site
+    ship_site = _shipping_site(local, node_folder)
+    site = ship_site.site
     rows = tuple((node.name, node.public_key) for node in site.nodes)
-    room = sum(_segments_max(place).values()) * mf.CHUNK_RECORDS
+    room = sum(_segments_max(ship_site).values()) * mf.CHUNK_RECORDS
     trusted = mf.TrustedKeys(site.cluster, len(site.shards), rows, room)
     click.echo(mf.encode_keys(trusted).decode(), nl=False)
 
 
-def _segments_max(place: Place) -> dict[int, int]:
+def _segments_max(ship_site: ShippingSite) -> dict[int, int]:
     """Segments that each shard has room for: by its volumes, or by the disk of a replica that
     answers, on which others grow at the same pace."""
-    found = {shard.number: shard.segments_max for shard in place.site.shards}
+    found = {shard.number: shard.segments_max for shard in ship_site.site.shards}
     volumes = []  # (shard, device, its volume)
-    for node in place.nodes:
-        for shard in place.site.shards_of(node.index):
+    for node in ship_site.nodes:
+        for shard in ship_site.site.shards_of(node.index):
             folder = node.path / f"shard-{shard.number}"
             status = status_of(
-                ReplicaStatus, node.sockets, cluster=place.site.cluster, number=shard.number
+                ReplicaStatus, node.sockets, cluster=ship_site.site.cluster, number=shard.number
             )
             if status is not None and folder.exists():
                 volumes.append((shard.number, folder.stat().st_dev, status.volume))

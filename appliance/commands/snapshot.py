@@ -31,12 +31,12 @@ def command() -> None:
 @command.command("room")
 @click.argument("room")
 @click.option("--until-op", type=click.IntRange(1), metavar="N", help="Up to this message number.")
-@click.option("--to", "place", type=_FILE, required=True, metavar="FILE", help="A new file.")
+@click.option("--to", "path", type=_FILE, required=True, metavar="FILE", help="A new file.")
 @site_options
 def room_(
     room: str,
     until_op: int | None,
-    place: Path,
+    path: Path,
     site: SiteWords,
 ) -> None:
     """Write all messages of ROOM, signed by the node that served them, into a file.
@@ -46,22 +46,22 @@ def room_(
     if not room_name_valid(room):
         raise ConfigurationError(f"{room[:40]!r} is no name of a room")
     access = access_of(**site._asdict())
-    part = place.with_name(place.name + ".part")
+    part = path.with_name(path.name + ".part")
     try:
-        if place.exists():
-            raise ConfigurationError(f"{place} exists; name a new file with --to")
+        if path.exists():
+            raise ConfigurationError(f"{path} exists; name a new file with --to")
         with part.open("wb") as file:
             fetch(
                 access.endpoints, access.token, id_of(room_id_of(room)), until_op, file, time.sleep
             )
-        part.replace(place)
+        part.replace(path)
     except Refused as error:
         raise asyncio.run(named(access, room, error)) from None
     except OSError as error:
-        raise ConfigurationError(f"--to {place}: {error.strerror or error}") from error
+        raise ConfigurationError(f"--to {path}: {error.strerror or error}") from error
     finally:
         part.unlink(missing_ok=True)
-    click.echo(f"{place}: {place.stat().st_size} bytes; `tigerchat snapshot verify {place}`")
+    click.echo(f"{path}: {path.stat().st_size} bytes; `tigerchat snapshot verify {path}`")
 
 
 @command.command("verify")

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from appliance.base.errors import ConfigurationError
-from appliance.base.limits import PLACES_ASKED_MAX
+from appliance.base.limits import POSITIONS_ASKED_MAX
 from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
@@ -138,7 +138,7 @@ async def _run(
         raise await named(entry.access, room, error) from None
 
 
-def _show(message: Message, place: PlacedMessage | None) -> None:
+def _show(message: Message, placed: PlacedMessage | None) -> None:
     if message.said_by is not None and message.said_at is not None:
         click.echo(
             message_line(
@@ -152,11 +152,11 @@ def _show(message: Message, place: PlacedMessage | None) -> None:
     elif message.kind in (KIND_MESSAGE, KIND_FEDERATED):
         author = message.author
         if message.kind == KIND_FEDERATED:
-            author += f"@{place.site if place else UNTOLD}"
+            author += f"@{placed.site if placed else UNTOLD}"
         click.echo(
             message_line(
                 op=message.op,
-                timestamp_us=place.timestamp if place else message.timestamp,
+                timestamp_us=placed.timestamp if placed else message.timestamp,
                 author=author,
                 body=message.body,
                 reply=message.parent_id is not None,
@@ -177,14 +177,14 @@ def _show(message: Message, place: PlacedMessage | None) -> None:
         )
 
 
-def _show_json(message: Message, place: PlacedMessage | None) -> None:
+def _show_json(message: Message, placed: PlacedMessage | None) -> None:
     """`op`, of the client protocol, is an operation of the shard everywhere else that people and
     scripts look: they get the message's number in its room as `inspect` and reports call it. Of
     what another site said there is its `site` too, if a node tells."""
     plain = msgspec.to_builtins(message)
     plain.pop("type", None)
-    if place is not None:
-        plain |= {"site": place.site, "said_at": place.timestamp}
+    if placed is not None:
+        plain |= {"site": placed.site, "said_at": placed.timestamp}
     click.echo(json_line({"seq": plain.pop("op"), **plain}))
 
 
@@ -218,7 +218,7 @@ class _Following:
         """In their order."""
         ops = [message.op for message in messages if message.kind == KIND_FEDERATED]
         while ops:
-            asked = [op for op in ops if op < ops[0] + PLACES_ASKED_MAX]
+            asked = [op for op in ops if op < ops[0] + POSITIONS_ASKED_MAX]
             ops = ops[len(asked) :]
             within_s = ORIGIN_S if self._is_told else 0
             self._is_told = await self._client.ask_origins(self._room_id, asked, within_s)

@@ -386,7 +386,7 @@ short_id: BytesOf = itemgetter(slice(ID_SIZE // 2))
 # A chunk is what members fetch from each other: found by its place, verified by its id.
 KIND_MANIFEST, KIND_TABLE, KIND_FOOTER, KIND_LEAF = 1, 2, 3, 4
 
-PLACE = np.dtype(
+LOCATION = np.dtype(
     [
         ("kind", "<u2"),
         ("count", "<u2"),  # of a leaf: records wanted, from its first on; else 0
@@ -394,12 +394,12 @@ PLACE = np.dtype(
         ("number", "<u8"),  # segment number (footer, leaf) or op of the checkpoint
     ]
 )
-PLACE_SIZE = 16
-assert PLACE.itemsize == PLACE_SIZE
-_PLACE = struct_of(PLACE)
+LOCATION_SIZE = 16
+assert LOCATION.itemsize == LOCATION_SIZE
+_LOCATION = struct_of(LOCATION)
 
 
-class Place(NamedTuple):
+class ChunkLocation(NamedTuple):
     """Where to look for a chunk."""
 
     kind: int
@@ -408,24 +408,24 @@ class Place(NamedTuple):
     number: int
 
 
-def encode_place(place: Place) -> bytes:
+def encode_location(location: ChunkLocation) -> bytes:
     """16 bytes."""
-    return _PLACE.pack(*place)
+    return _LOCATION.pack(*location)
 
 
-def decode_place(raw: bytes | memoryview, geometry: Geometry) -> Place | None:
+def decode_location(raw: bytes | memoryview, geometry: Geometry) -> ChunkLocation | None:
     """The place in 16 bytes; None when no chunk can be there."""
-    place = Place(*_PLACE.unpack(raw))
-    if place.kind == KIND_LEAF:
-        start = place.index * geometry.records_max
+    location = ChunkLocation(*_LOCATION.unpack(raw))
+    if location.kind == KIND_LEAF:
+        start = location.index * geometry.records_max
         full = min(geometry.records_max, geometry.segment_records - start)
-        return place if 1 <= place.count <= full else None
-    if place.count:
+        return location if 1 <= location.count <= full else None
+    if location.count:
         return None
-    if place.kind == KIND_TABLE:
-        return place if place.index < table_chunks_total(geometry) else None
-    known = place.kind in (KIND_MANIFEST, KIND_FOOTER) and place.index == 0
-    return place if known else None
+    if location.kind == KIND_TABLE:
+        return location if location.index < table_chunks_total(geometry) else None
+    known = location.kind in (KIND_MANIFEST, KIND_FOOTER) and location.index == 0
+    return location if known else None
 
 
 def table_chunk_index(geometry: Geometry, table: str, chunk: int) -> int:
@@ -440,12 +440,12 @@ def table_chunks_total(geometry: Geometry) -> int:
     return sum(geometry.table_chunks_max(table) for table in TABLES)
 
 
-def zone_offset(geometry: Geometry, place: Place) -> int:
+def zone_offset(geometry: Geometry, location: ChunkLocation) -> int:
     """Where in its checkpoint zone a manifest or a table chunk starts."""
-    assert place.kind in (KIND_MANIFEST, KIND_TABLE)
-    if place.kind == KIND_MANIFEST:
+    assert location.kind in (KIND_MANIFEST, KIND_TABLE)
+    if location.kind == KIND_MANIFEST:
         return 0
-    return MANIFEST_SIZE_MAX + place.index * geometry.table_chunk_size
+    return MANIFEST_SIZE_MAX + location.index * geometry.table_chunk_size
 
 
 assert (

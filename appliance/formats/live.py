@@ -14,7 +14,7 @@ from appliance.base.limits import (
     LIVE_HOPS_MAX,
     LIVE_MESSAGE_SIZE_MAX,
     PEOPLE_MAX,
-    PLACES_TOLD_MAX,
+    POSITIONS_TOLD_MAX,
     SHARING_SITES_MAX,
     SITE_NAME_SIZE_MAX,
 )
@@ -50,7 +50,7 @@ SiteName = Annotated[str, _Meta(max_length=SITE_NAME_SIZE_MAX)]
 SiteNames = Annotated[list[SiteName], _Meta(max_length=SHARING_SITES_MAX)]
 
 
-class Place(msgspec.Struct, array_like=True):
+class Position(msgspec.Struct, array_like=True):
     """Where a message of a shared room stands in the order that all its sites have."""
 
     op: Number
@@ -65,17 +65,17 @@ class Place(msgspec.Struct, array_like=True):
     held: SiteNames  # other sites in whose log it is; of messages of this site alone
 
 
-class Places(msgspec.Struct, tag="places", tag_field="kind"):
+class Positions(msgspec.Struct, tag="places", tag_field="kind"):
     """What the node tells that carries `room`; `edge`: who asked for it, empty: for everybody."""
 
     room: RoomId
     site: SiteName  # this one
     sites: SiteNames  # the others that share the room
     edge: Annotated[str, _Meta(max_length=64)]
-    places: Annotated[list[Place], _Meta(max_length=PLACES_TOLD_MAX)]
+    places: Annotated[list[Position], _Meta(max_length=POSITIONS_TOLD_MAX)]
 
 
-class PlacesWanted(msgspec.Struct, tag="places_wanted", tag_field="kind"):
+class PositionsWanted(msgspec.Struct, tag="places_wanted", tag_field="kind"):
     """An edge asks whoever carries `room` for the places of ops `first` to `last`."""
 
     room: RoomId
@@ -92,8 +92,12 @@ class TypingAfar(msgspec.Struct, tag="typing_afar", tag_field="kind"):
     types: bool
 
 
-Said = Typing | Present | Places | PlacesWanted | TypingAfar
-OF_THIS_SITE = (Places, PlacesWanted, TypingAfar)  # neither told to linked sites nor heard of them
+Said = Typing | Present | Positions | PositionsWanted | TypingAfar
+OF_THIS_SITE = (
+    Positions,
+    PositionsWanted,
+    TypingAfar,
+)  # neither told to linked sites nor heard of them
 
 
 class Live(msgspec.Struct):

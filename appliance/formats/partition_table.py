@@ -41,8 +41,8 @@ def parse_partition_table(read: Callable[[int, int], bytes], size: int) -> Parti
         raise FormatError(f"was cut short: {size} of {whole} bytes")
     if size > whole:
         raise FormatError(f"has {size - whole} bytes too many at its end")
-    place, _, other = _header(read, copy, "lacks the copy of its partition table: it is damaged")
-    if (place, other) != (copy, disk):
+    at, _, other = _header(read, copy, "lacks the copy of its partition table: it is damaged")
+    if (at, other) != (copy, disk):
         raise FormatError("has two partition tables that differ: it is damaged")
     return PartitionTable(disk, whole)
 

@@ -121,8 +121,8 @@ def how_far(root: Path) -> Begun:
 
 def _interfaces() -> Iterator[str]:
     """Those with hardware, one with a cable first."""
-    places = [path for path in Path("/sys/class/net").glob("*") if (path / "device").exists()]
-    yield from (path.name for path in sorted(places, key=lambda path: (not _up(path), path.name)))
+    paths = [path for path in Path("/sys/class/net").glob("*") if (path / "device").exists()]
+    yield from (path.name for path in sorted(paths, key=lambda path: (not _up(path), path.name)))
 
 
 def _up(interface: Path) -> bool:
@@ -230,8 +230,8 @@ def _await_address(wanted: str, hands: Hands) -> str:
 def _bring(source: str, hands: Hands) -> None:
     """The site file last: it says that all is there."""
     folder = hands.path(NODE_FOLDER)
-    with _opened(Path(source), hands) as place:
-        wanted = [place / name for name in (SETTINGS_FILE, JWKS_FILE, KEYS_FOLDER, SITE_FILE)]
+    with _opened(Path(source), hands) as mounted:
+        wanted = [mounted / name for name in (SETTINGS_FILE, JWKS_FILE, KEYS_FOLDER, SITE_FILE)]
         missing = [path.name for path in wanted if not path.exists()]
         if missing:
             raise ConfigurationError(f"{source} lacks {', '.join(missing)} of the lost machine")
@@ -254,12 +254,12 @@ def _opened(source: Path, hands: Hands) -> Iterator[Path]:
     if not stat.S_ISBLK(source.stat().st_mode):
         yield source
         return
-    with tempfile.TemporaryDirectory(dir="/run", prefix="tigerchat-backup-") as place:
-        hands.run(["mount", "-o", "ro,nosuid,nodev,noexec", str(source), place], "")
+    with tempfile.TemporaryDirectory(dir="/run", prefix="tigerchat-backup-") as mounted:
+        hands.run(["mount", "-o", "ro,nosuid,nodev,noexec", str(source), mounted], "")
         try:
-            yield Path(place)
+            yield Path(mounted)
         finally:
-            hands.run(["umount", place], "")
+            hands.run(["umount", mounted], "")
 
 
 def _copy(source: Path, target: Path) -> None:

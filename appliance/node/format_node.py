@@ -73,9 +73,9 @@ def format_node_folder(
         claim_node_devices(node, node.shards, list(devices), geometry, erase)
         check_room(folder, [(node, shard) for shard in node.shards], geometry)
         if not vouched:  # else the group's size is what it is
-            places = [node.volume(shard.number) for shard in node.shards]
+            paths = [node.volume(shard.number) for shard in node.shards]
             for segments_max in {shard.segments_max for shard in node.shards}:
-                check_capacity(folder, places, geometry, segments_max)
+                check_capacity(folder, paths, geometry, segments_max)
         format_node(node, geometry, vouched=False, brief=brief)
     finally:
         if lock is not None:
@@ -89,8 +89,8 @@ def _refuse_known_members(node: NodeFolder, *, new_site: bool) -> None:
     is nothing to deny, only `recover` and `member add` may vouch for a member of a running one.
     """
     for shard in node.shards:
-        place = node.volume(shard.number)
-        if volume_complete(place) or (node.path / group_name(shard.number)).exists():
+        path = node.volume(shard.number)
+        if volume_complete(path) or (node.path / group_name(shard.number)).exists():
             continue
         begun = asyncio.run(_begun(node, shard))
         if begun:

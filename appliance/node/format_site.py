@@ -96,18 +96,18 @@ def format_local(
         site = _local_site(
             folder, (nodes, standbys), shards, ports, segments_max, objects=objects, farm=farm
         )
-        places = [folder / node_name(node.index) for node in site.nodes]
-        if all((place / FORMATTED_FILE).exists() for place in places):
+        node_folders = [folder / node_name(node.index) for node in site.nodes]
+        if all((node_folder / FORMATTED_FILE).exists() for node_folder in node_folders):
             raise ConfigurationError(
                 f"{folder / SITE_FILE} exists, {folder} is formatted: start it with `tigerchat "
                 f"start --local {folder}`, choose another folder, or remove this one and all its "
                 "messages"
             )
-        for node, place in zip(site.nodes, places, strict=True):
-            _local_node_files(folder, place, node.index, encode_site(site))
+        for node, node_folder in zip(site.nodes, node_folders, strict=True):
+            _local_node_files(folder, node_folder, node.index, encode_site(site))
         if site.farm_key:
             make_node_files(folder, site)
-        opened = [read_node(place) for place in places]
+        opened = [read_node(node_folder) for node_folder in node_folders]
         check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
         for opened_node in opened:
             format_node(opened_node, geometry, fresh=fresh, brief=brief)
@@ -143,15 +143,15 @@ def _local_site(
     make_once(folder / TOKEN_KEY_FILE, identity.make_token_key, 0o600)
     described = []
     for index in range(nodes):
-        place, first = folder / node_name(index), ports + PORTS_STEP * index
+        node_folder, first = folder / node_name(index), ports + PORTS_STEP * index
         if first + FARM_PORT > 65535:
             raise ConfigurationError(
                 f"--ports {ports} leads to port {first + FARM_PORT} for "
                 f"node {index}; allowed: at most 65535"
             )
-        make_keys(place, node_name(index), "127.0.0.1")
-        _share_client_certificate(folder / node_name(0), place)
-        described.append(described_node(place, index, first, objects=objects, farm=farm))
+        make_keys(node_folder, node_name(index), "127.0.0.1")
+        _share_client_certificate(folder / node_name(0), node_folder)
+        described.append(described_node(node_folder, index, first, objects=objects, farm=farm))
     members = list(range(nodes))
     made = [
         Shard(
@@ -176,18 +176,18 @@ def _local_site(
     return site
 
 
-def _share_client_certificate(first: Path, place: Path) -> None:
+def _share_client_certificate(first: Path, node_folder: Path) -> None:
     """One certificate for the clients of all nodes: a browser that was told to trust it trusts the
     next node too when its own is gone."""
-    if (place / CLIENT_CERTIFICATE_FILE).exists():
+    if (node_folder / CLIENT_CERTIFICATE_FILE).exists():
         return
-    if place == first:
+    if node_folder == first:
         key, certificate = identity.make_certificate(TOKEN_NAME, "127.0.0.1")
     else:
         key = (first / CLIENT_KEY_FILE).read_text()
         certificate = (first / CLIENT_CERTIFICATE_FILE).read_text()
-    write_durable(place / CLIENT_KEY_FILE, key, 0o600)
-    write_durable(place / CLIENT_CERTIFICATE_FILE, certificate)
+    write_durable(node_folder / CLIENT_KEY_FILE, key, 0o600)
+    write_durable(node_folder / CLIENT_CERTIFICATE_FILE, certificate)
 
 
 def describe_another(folder: Path) -> None:
@@ -201,11 +201,11 @@ def describe_another(folder: Path) -> None:
             f"{folder / SITE_FILE} names {MEMBERS_MAX} members of a shard; "
             "allowed: no more, in all its time"
         )
-    place = folder / node_name(index)
-    make_keys(place, node_name(index), "127.0.0.1")
-    _share_client_certificate(folder / site.nodes[0].name, place)
+    node_folder = folder / node_name(index)
+    make_keys(node_folder, node_name(index), "127.0.0.1")
+    _share_client_certificate(folder / site.nodes[0].name, node_folder)
     objects = any(other.objects_port for other in site.nodes)
-    node = described_node(place, index, first, objects=objects, farm=bool(site.farm_key))
+    node = described_node(node_folder, index, first, objects=objects, farm=bool(site.farm_key))
     if not objects:  # a site of before gives one to all at its next start
         node = replace(node, objects_port=site.nodes[0].objects_port)
     shards = [
@@ -221,10 +221,10 @@ def describe_another(folder: Path) -> None:
     text = encode_site(grown)
     peer = read_toml(folder / site.nodes[0].name / SETTINGS_FILE)
     chosen = {name: value for name, value in peer.items() if name != "index"}
-    make_once(place / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
-    _local_node_files(folder, place, index, text)
+    make_once(node_folder / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
+    _local_node_files(folder, node_folder, index, text)
     if site.farm_key:
-        make_once(place / FARM_JOIN_FILE, lambda: "", 0o644)
+        make_once(node_folder / FARM_JOIN_FILE, lambda: "", 0o644)
         make_node_files(folder, grown)
     # The top-level file last: until it names the node, nothing was begun.
     for other in site.nodes:
@@ -232,12 +232,12 @@ def describe_another(folder: Path) -> None:
     write_durable(folder / SITE_FILE, text)
 
 
-def _local_node_files(folder: Path, place: Path, index: int, site_text: str) -> None:
+def _local_node_files(folder: Path, node_folder: Path, index: int, site_text: str) -> None:
     """The files of a node beside its keys."""
     token_key = (folder / TOKEN_KEY_FILE).read_text()
-    make_once(place / JWKS_FILE, lambda: identity.jwks_of(token_key), 0o644)
-    make_once(place / SETTINGS_FILE, lambda: encode_settings(index), 0o644)
-    make_once(place / SITE_FILE, lambda: site_text, 0o644)
+    make_once(node_folder / JWKS_FILE, lambda: identity.jwks_of(token_key), 0o644)
+    make_once(node_folder / SETTINGS_FILE, lambda: encode_settings(index), 0o644)
+    make_once(node_folder / SITE_FILE, lambda: site_text, 0o644)
 
 
 def _make_folder(folder: Path) -> None:

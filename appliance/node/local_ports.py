@@ -23,8 +23,8 @@ _TRIED_MAX = 1000  # ports, for one node
 def write_site(folder: Path, site: Site) -> None:
     """To all nodes, then to the site's own folder: until that has it, a start does it again."""
     text = encode_site(site)
-    for place in (*(folder / node.name for node in site.nodes), folder):
-        write_durable(place / SITE_FILE, text)
+    for path in (*(folder / node.name for node in site.nodes), folder):
+        write_durable(path / SITE_FILE, text)
 
 
 def moved(site: Site, first: int) -> Site:

@@ -43,16 +43,16 @@ def refuse_two(nodes: int, *, is_accepted: bool) -> None:
     )
 
 
-def make_keys(place: Path, name: str, host: str) -> None:
+def make_keys(node_folder: Path, name: str, host: str) -> None:
     """The keys of a node, those that are not there yet."""
-    place.mkdir(mode=0o700, exist_ok=True)
-    for private in (place / KEYS_FOLDER, place / SOCKETS_FOLDER):
+    node_folder.mkdir(mode=0o700, exist_ok=True)
+    for private in (node_folder / KEYS_FOLDER, node_folder / SOCKETS_FOLDER):
         private.mkdir(mode=0o700, exist_ok=True)
-    make_once(place / SIGNING_KEY_FILE, lambda: identity.make_seed().hex() + "\n", 0o600)
-    if not (place / TLS_CERTIFICATE_FILE).exists():
+    make_once(node_folder / SIGNING_KEY_FILE, lambda: identity.make_seed().hex() + "\n", 0o600)
+    if not (node_folder / TLS_CERTIFICATE_FILE).exists():
         key, certificate = identity.make_certificate(name, host)
-        write_durable(place / TLS_KEY_FILE, key, 0o600)
-        write_durable(place / TLS_CERTIFICATE_FILE, certificate)
+        write_durable(node_folder / TLS_KEY_FILE, key, 0o600)
+        write_durable(node_folder / TLS_CERTIFICATE_FILE, certificate)
 
 
 def make_once(path: Path, make: Callable[[], str], mode: int) -> None:
@@ -61,7 +61,7 @@ def make_once(path: Path, make: Callable[[], str], mode: int) -> None:
 
 
 def described_node(
-    place: Path,
+    node_folder: Path,
     index: int,
     first: int,
     *,
@@ -70,8 +70,8 @@ def described_node(
     name: str | None = None,
     host: str = "127.0.0.1",
 ) -> Node:
-    """A node whose keys lie in `place`, with its ports from `first` on."""
-    shown = place / CLIENT_CERTIFICATE_FILE
+    """A node whose keys lie in `node_folder`, with its ports from `first` on."""
+    shown = node_folder / CLIENT_CERTIFICATE_FILE
     return Node(
         index=index,
         name=name or node_name(index),
@@ -81,7 +81,7 @@ def described_node(
         console_port=first + CONSOLE_PORT,
         objects_port=first + OBJECTS_PORT if objects else 0,
         farm_port=first + FARM_PORT if farm else 0,
-        public_key=identity.public_key_of(read_seed(place / SIGNING_KEY_FILE)),
-        certificate_pem=(place / TLS_CERTIFICATE_FILE).read_text(),
+        public_key=identity.public_key_of(read_seed(node_folder / SIGNING_KEY_FILE)),
+        certificate_pem=(node_folder / TLS_CERTIFICATE_FILE).read_text(),
         client_certificate_pem=shown.read_text() if shown.exists() else "",
     )

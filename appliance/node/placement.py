@@ -34,7 +34,7 @@ def placed(children: Sequence[Child], available: Sequence[Core]) -> tuple[list[C
         own = {
             child.name: frozenset((core.number,)) for child, core in zip(busy, chosen, strict=True)
         }
-        named = ", ".join(f"{name} on {min(place)}" for name, place in own.items())
+        named = ", ".join(f"{name} on {min(cores)}" for name, cores in own.items())
         return (
             [dataclasses.replace(child, cores=own.get(child.name, house)) for child in children],
             f"{how} cores: {named}; the rest on {', '.join(map(str, sorted(house)))}",

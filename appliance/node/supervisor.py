@@ -229,8 +229,8 @@ class Supervisor:
             try:
                 os.sched_setaffinity(kept.process.pid, kept.child.cores)
             except OSError as error:
-                places = ", ".join(map(str, sorted(kept.child.cores)))
-                self._refused(kept, {"cores": f"{error.strerror}: {places}"})
+                listed = ", ".join(map(str, sorted(kept.child.cores)))
+                self._refused(kept, {"cores": f"{error.strerror}: {listed}"})
         return kept.process
 
     def _refused(self, kept: _Kept, refused: dict[str, str]) -> None:

@@ -94,17 +94,17 @@ def _parts(folder: Path, site: Site, status: Status) -> Iterator[tuple[str, Call
     yield "disks.json", lambda: _json(_disks())
     yield "log.txt", lambda: log_text(_journal())
     for shard in site.shards:
-        place = folder / f"shard-{shard.number}"
-        if not place.exists():
+        path = folder / f"shard-{shard.number}"
+        if not path.exists():
             continue
 
-        yield f"superblock-{shard.number}.jsonl", partial(_rows, place, superblock_rows)
-        yield f"log-headers-{shard.number}.jsonl", partial(_rows, place, _headers)
+        yield f"superblock-{shard.number}.jsonl", partial(_rows, path, superblock_rows)
+        yield f"log-headers-{shard.number}.jsonl", partial(_rows, path, _headers)
 
 
-def _rows(place: Path, rows: Callable[[VolumeReader], Iterable[Any]]) -> bytes:
-    """Of the volume in `place`, a line each."""
-    return b"".join(json_line(row).encode() + b"\n" for row in rows(VolumeReader(place)))
+def _rows(path: Path, rows: Callable[[VolumeReader], Iterable[Any]]) -> bytes:
+    """Of the volume in `path`, a line each."""
+    return b"".join(json_line(row).encode() + b"\n" for row in rows(VolumeReader(path)))
 
 
 def _headers(reader: VolumeReader) -> Iterable[Any]:

@@ -20,7 +20,7 @@ the chains at the borders, the driver judges by spans (`span`), a row for each r
 ledger (`ledger`) makes a batch count all at once: one rename. A unit with a bad file is done again
 without that file.
 
-    place, webhdfs      folders, local and on HDFS          source, stream   Spark data sources
+    file_store, webhdfs folders, local and on HDFS          source, stream   Spark data sources
     columns, block      records as columns, verified        ingest           the driver's loop
     span, unit, plan    chains; work of one task            compaction       few files for each day
     archive, ledger     what is shipped; what counts        questions        tables to tables

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from appliance.base.errors import ConfigurationError, FormatError
 from appliance.formats import manifest as shipped
 from appliance.formats.manifest import PeriodManifest, ShippedHead, TrustedKeys
-from appliance.reports.place import Place, read_all
+from appliance.reports.file_store import FileStore, read_all
 
 _SHARD_FOLDER = re.compile(r"shard=([0-9]{5})")
 
@@ -48,19 +48,19 @@ class Quarantined(NamedTuple):
 class Archive:
     """A cluster's folder and who is trusted to have written it."""
 
-    place: Place
+    store: FileStore
     trusted: TrustedKeys
 
     def shards(self) -> list[int]:
         """Those there are folders of; all must be those of the keys file."""
         cluster = f"cluster={self.trusted.cluster.hex()}"
-        if not self.place.list(cluster):
-            others = [e.name for e in self.place.list("") if e.name.startswith("cluster=")]
+        if not self.store.list(cluster):
+            others = [e.name for e in self.store.list("") if e.name.startswith("cluster=")]
             found = f"there are {', '.join(others)}" if others else "there is no cluster at all"
             raise ConfigurationError(
-                f"{self.place.url}: no folder {cluster}, of which the keys file speaks; {found}"
+                f"{self.store.url}: no folder {cluster}, of which the keys file speaks; {found}"
             )
-        names = [e.name for e in self.place.list(cluster) if e.is_folder]
+        names = [e.name for e in self.store.list(cluster) if e.is_folder]
         matches = (_SHARD_FOLDER.fullmatch(name) for name in names)
         return sorted(int(match[1]) for match in matches if match is not None)
 
@@ -73,13 +73,13 @@ class Archive:
         `date` is that of the first folder to look into, or empty.
         """
         folder = self.folder(shard)
-        for day in self.place.list(folder):
+        for day in self.store.list(folder):
             if not day.name.startswith("date=") or day.name.removeprefix("date=") < date:
                 continue
             found = []
-            for hour in self.place.list(f"{folder}/{day.name}"):
+            for hour in self.store.list(f"{folder}/{day.name}"):
                 path = f"{folder}/{day.name}/{hour.name}"
-                for entry in self.place.list(path):
+                for entry in self.store.list(path):
                     start = shipped.parse_manifest_name(entry.name)
                     if start is not None and start >= start_us:
                         found.append((start, f"{path}/{entry.name}"))
@@ -89,7 +89,7 @@ class Archive:
         """The verified head, or what is wrong with it."""
         path = f"{self.folder(shard)}/{shipped.HEAD_FILE}"
         try:
-            raw = read_all(self.place, path)
+            raw = read_all(self.store, path)
             signed = shipped.parse_head(raw, self.trusted.public_keys)
         except FileNotFoundError:
             return None, wrong(
@@ -161,7 +161,7 @@ def check(archive: Archive, shard: int, cursor: Cursor, start_us: int, path: str
     """Read one manifest, the next one by its name, and judge it against what is known so far."""
     after = cursor._replace(newest_start_us=start_us)
     try:
-        raw = read_all(archive.place, path)
+        raw = read_all(archive.store, path)
         signed = shipped.parse_manifest(raw, archive.trusted.public_keys)
     except (FormatError, FileNotFoundError) as error:
         reason = "missing_file"

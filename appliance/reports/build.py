@@ -17,9 +17,9 @@ from appliance.base.printable import cell, counted
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.reports import questions as ask
 from appliance.reports import tables
+from appliance.reports.file_store import FileStore
 from appliance.reports.ledger import State
 from appliance.reports.page import Outlook, Report, render
-from appliance.reports.place import Place
 
 GROWTH_DAYS = 7  # whose mean is taken to go on
 PAGE = "report.html"
@@ -27,7 +27,7 @@ PAGE = "report.html"
 
 def build(
     spark: SparkSession,
-    place: Place,
+    store: FileStore,
     state: State,
     target: Path,
     *,
@@ -39,7 +39,7 @@ def build(
     """Write the report into the folder `target`; `capacity` of the archive is in
     bytes; without it `records_max` counts, which the site's shards hold; 0 = not known."""
     rows = (
-        tables.as_said(tables.records(spark, place, state))
+        tables.as_said(tables.records(spark, store, state))
         .withColumn("date", f.to_date("timestamp"))
         .select(
             "date",
@@ -54,8 +54,8 @@ def build(
             "said_at",
         )
     )
-    traffic = tables.traffic(spark, place, state).cache()
-    rooms = tables.rooms(tables.records(spark, place, state)).cache()
+    traffic = tables.traffic(spark, store, state).cache()
+    rooms = tables.rooms(tables.records(spark, store, state)).cache()
     answers = ask.replies(rows)
     threads = ask.threads(answers, rooms).cache()
     answered = {

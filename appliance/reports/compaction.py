@@ -19,9 +19,9 @@ from pyspark import SparkContext
 
 from appliance.base.errors import StorageError
 from appliance.reports.columns import conformed
+from appliance.reports.file_store import FileStore, LocalFileStore
 from appliance.reports.ingest import table_file
 from appliance.reports.ledger import STAGING, Ledger, State, TableFile
-from appliance.reports.place import LocalPlace, Place
 from appliance.reports.unit import Part, parquet_writer, part_name
 
 MERGE_COUNT = 8
@@ -36,14 +36,14 @@ class Merge:
     """Files of one day and shard that become one."""
 
     files: tuple[TableFile, ...]
-    place: Place
+    store: FileStore
     staging: str
 
 
 def compact(context: SparkContext, ledger: Ledger, state: State) -> int:
     """Merge what has become small; how many files are gone."""
     staging = f"{STAGING}/{os.urandom(8).hex()}"
-    merges = [Merge(files, ledger.place, staging) for files in crowded(state.records)]
+    merges = [Merge(files, ledger.store, staging) for files in crowded(state.records)]
     if not merges:
         return 0
     parts = context.parallelize(merges, len(merges)).map(merge).collect()
@@ -85,7 +85,7 @@ def merge(job: Merge) -> Part:
         writer = parquet_writer(made)
         rows = 0
         for file in job.files:
-            with local_copy(job.place, file.path, folder) as path:
+            with local_copy(job.store, file.path, folder) as path:
                 for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS):
                     writer.write_batch(conformed(batch))
                     rows += batch.num_rows
@@ -98,21 +98,21 @@ def merge(job: Merge) -> Part:
         size = made.stat().st_size
         name = part_name(first.first_log_seq, last.last_log_seq)
         staged = f"{job.staging}/{first.date}-{first.shard:05d}-{name}"
-        job.place.put(staged, made)
+        job.store.put(staged, made)
     return Part(staged, first.date, first.shard, rows, size, first.first_log_seq, last.last_log_seq)
 
 
 @contextmanager
-def local_copy(place: Place, path: str, folder: str) -> Iterator[Path]:
+def local_copy(store: FileStore, path: str, folder: str) -> Iterator[Path]:
     """A file of a place as one of this machine."""
-    if isinstance(place, LocalPlace):
-        yield Path(place.root, path)
+    if isinstance(store, LocalFileStore):
+        yield Path(store.root, path)
         return
-    size = place.size(path)
+    size = store.size(path)
     if size is None:
-        raise StorageError(f"{place.url}/{path}: is gone; make the tables again with --again")
+        raise StorageError(f"{store.url}/{path}: is gone; make the tables again with --again")
     copy = Path(folder, "copy.parquet")
-    with place.open(path, 0, size) as stream, copy.open("wb") as file:
+    with store.open(path, 0, size) as stream, copy.open("wb") as file:
         while part := stream.read(_COPY_SIZE):
             file.write(part)
     yield copy

@@ -30,7 +30,7 @@ import numpy as np
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.json_text import parse_json
 from appliance.reports.archive import Cursor, Quarantined
-from appliance.reports.place import LocalPlace, Place, read_all
+from appliance.reports.file_store import FileStore, LocalFileStore, read_all
 from appliance.reports.span import NO_SPANS, SPAN, Array, Lost
 
 FORMAT = 1
@@ -89,9 +89,9 @@ class State:
 class Ledger:
     """The tables of one cluster in one place; one writer at a time."""
 
-    def __init__(self, place: Place, cluster: bytes | None) -> None:
+    def __init__(self, store: FileStore, cluster: bytes | None) -> None:
         """`cluster` None: of whichever cluster they are, to read them."""
-        self.place = place
+        self.store = store
         self._cluster = cluster.hex() if cluster is not None else ""
 
     def load(self) -> State:
@@ -100,10 +100,10 @@ class Ledger:
         if not numbers:
             return State(self._cluster)
         path = f"{LEDGER}/state-{numbers[-1]:012d}.json"
-        state = decode(read_all(self.place, path), f"{self.place.url}/{path}")
+        state = decode(read_all(self.store, path), f"{self.store.url}/{path}")
         if self._cluster not in (state.cluster, ""):
             raise ConfigurationError(
-                f"{self.place.url}: tables of cluster {state.cluster}, not of "
+                f"{self.store.url}: tables of cluster {state.cluster}, not of "
                 f"{self._cluster}: name another folder for the tables"
             )
         return state
@@ -142,16 +142,16 @@ class Ledger:
             parts.append(data)
             offset += len(data)
         if parts:
-            self.place.write(rooms_file, b"".join(parts))
+            self.store.write(rooms_file, b"".join(parts))
         state.number = number
         staged = f"{LEDGER}/writing-{os.urandom(8).hex()}"
-        self.place.write(staged, encode(state))
-        if not self.place.rename(staged, f"{LEDGER}/state-{number:012d}.json"):
+        self.store.write(staged, encode(state))
+        if not self.store.rename(staged, f"{LEDGER}/state-{number:012d}.json"):
             raise StorageError(
-                f"{self.place.url}: another ingest committed state {number} "
+                f"{self.store.url}: another ingest committed state {number} "
                 "meanwhile; run one at a time"
             )
-        self.place.flush(LEDGER)
+        self.store.flush(LEDGER)
         self._settle(state)
 
     def rooms(self, state: State, shard: int) -> Array:
@@ -159,55 +159,55 @@ class Ledger:
         entry = state.shard(shard)
         if not entry.rooms_file:
             return NO_SPANS
-        with self.place.open(entry.rooms_file, entry.rooms_offset, entry.rooms_size) as stream:
+        with self.store.open(entry.rooms_file, entry.rooms_offset, entry.rooms_size) as stream:
             raw = stream.read()
         if sha256(raw).hexdigest() != entry.rooms_sha256:
             raise StorageError(
-                f"{self.place.url}/{entry.rooms_file}: is not what was written; "
+                f"{self.store.url}/{entry.rooms_file}: is not what was written; "
                 "make the tables again with --again"
             )
         return np.frombuffer(raw, SPAN)
 
     def _numbers(self) -> list[int]:
-        names = [entry.name for entry in self.place.list(LEDGER)]
+        names = [entry.name for entry in self.store.list(LEDGER)]
         return sorted(int(found[1]) for name in names if (found := _STATE_NAME.fullmatch(name)))
 
     def _settle(self, state: State) -> None:
         """Do what the newest state wants done; doing it again does no harm."""
         for source, target in state.moves:
-            if not self.place.rename(source, target) and self.place.size(target) is None:
+            if not self.store.rename(source, target) and self.store.size(target) is None:
                 raise StorageError(
-                    f"{self.place.url}/{target}: is gone, and so is what it was "
+                    f"{self.store.url}/{target}: is gone, and so is what it was "
                     "made of; make the tables again with --again"
                 )
-            self.place.delete(source)  # the other name of a file whose move was cut short
+            self.store.delete(source)  # the other name of a file whose move was cut short
         for path in state.deletes:
-            self.place.delete(path)
+            self.store.delete(path)
 
     def _sweep(self, state: State) -> None:
         """Remove what no kept state names."""
-        self.place.delete(STAGING)
+        self.store.delete(STAGING)
         numbers = self._numbers()[-STATES_KEPT:]
         keep = {f"state-{number:012d}.json" for number in numbers} | {"lock"}
         keep |= {entry.rooms_file.rpartition("/")[2] for entry in state.shards.values()}
-        for entry in self.place.list(LEDGER):
+        for entry in self.store.list(LEDGER):
             if entry.name not in keep:
-                self.place.delete(f"{LEDGER}/{entry.name}")
+                self.store.delete(f"{LEDGER}/{entry.name}")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """On this machine a second writer is refused; on HDFS it fails when it commits."""
-        if not isinstance(self.place, LocalPlace):
+        if not isinstance(self.store, LocalFileStore):
             yield
             return
-        path = Path(self.place.root, LEDGER, "lock")
+        path = Path(self.store.root, LEDGER, "lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="ascii") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StorageError(
-                    f"{self.place.url}: another ingest is at work on these tables"
+                    f"{self.store.url}: another ingest is at work on these tables"
                 ) from error
             yield
 
@@ -222,17 +222,17 @@ def encode(state: State) -> bytes:
     return json.dumps(table, separators=(",", ":"), default=bytes.hex).encode()
 
 
-def decode(raw: bytes, place: str) -> State:
-    """What `encode` wrote; `place` is for the error."""
+def decode(raw: bytes, where: str) -> State:
+    """What `encode` wrote; `where` is for the error."""
     try:
         table = parse_json(raw)
     except ValueError as error:
-        raise StorageError(f"{place}: is no JSON; make the tables again with --again") from error
+        raise StorageError(f"{where}: is no JSON; make the tables again with --again") from error
     if not isinstance(table, dict):
-        raise StorageError(f"{place}: is no state of tables; make them again with --again")
+        raise StorageError(f"{where}: is no state of tables; make them again with --again")
     if table.pop("format", None) != FORMAT:
         raise ConfigurationError(
-            f"{place}: tables of another version of this program; make them again with --again"
+            f"{where}: tables of another version of this program; make them again with --again"
         )
     shards = {}
     for number, row in table["shards"].items():

@@ -22,9 +22,9 @@ from appliance.reports import build as building
 from appliance.reports import tables
 from appliance.reports.archive import Archive
 from appliance.reports.compaction import compact
+from appliance.reports.file_store import FileStore, file_store_of
 from appliance.reports.ingest import BATCH_RECORDS, Done, Ingest
 from appliance.reports.ledger import Ledger, State
-from appliance.reports.place import Place, place_of
 from appliance.reports.session import session
 from appliance.reports.stream import follow
 from appliance.reports.webhdfs import Login
@@ -161,7 +161,7 @@ def say_now(line: str) -> None:
 
 def run_ingest(chosen: argparse.Namespace) -> int:
     archive = _archive(chosen)
-    ledger = Ledger(_place(chosen, chosen.tables), archive.trusted.cluster)
+    ledger = Ledger(_store(chosen, chosen.tables), archive.trusted.cluster)
     spark = session("tigerchat report ingest")
     until = chosen.expect_until
     done = ingest(
@@ -216,7 +216,7 @@ def tell(done: Done) -> int:
 
 def run_stream(chosen: argparse.Namespace) -> int:
     archive = _archive(chosen)
-    ledger = Ledger(_place(chosen, chosen.tables), archive.trusted.cluster)
+    ledger = Ledger(_store(chosen, chosen.tables), archive.trusted.cluster)
     spark = session("tigerchat report stream")
     worst = 0
 
@@ -224,13 +224,13 @@ def run_stream(chosen: argparse.Namespace) -> int:
         nonlocal worst
         worst = max(worst, tell(ingest(spark, archive, ledger)))
 
-    checkpoint = chosen.checkpoint or f"{ledger.place.url}/_stream"
+    checkpoint = chosen.checkpoint or f"{ledger.store.url}/_stream"
     follow(spark, archive, checkpoint, every_s=0 if chosen.once else chosen.every, arrived=arrived)
     return worst
 
 
 def run_build(chosen: argparse.Namespace) -> int:
-    place, state = _tables(chosen)
+    store, state = _tables(chosen)
     names, records_max = {}, 0
     if chosen.keys:
         trusted = _keys(chosen.keys)
@@ -239,7 +239,7 @@ def run_build(chosen: argparse.Namespace) -> int:
     spark = session("tigerchat report build")
     building.build(
         spark,
-        place,
+        store,
         state,
         chosen.out,
         key_names=names,
@@ -254,15 +254,15 @@ def run_build(chosen: argparse.Namespace) -> int:
 def run_update(chosen: argparse.Namespace) -> int:
     """One start of Spark for both; what is in quarantine is told by the code and on the page."""
     archive = _archive(chosen)
-    ledger = Ledger(_place(chosen, chosen.tables), archive.trusted.cluster)
+    ledger = Ledger(_store(chosen, chosen.tables), archive.trusted.cluster)
     code = tell(ingest(session("tigerchat report update"), archive, ledger))
     return run_build(chosen) or code
 
 
 def run_sql(chosen: argparse.Namespace) -> int:
-    place, state = _tables(chosen)
+    store, state = _tables(chosen)
     spark = session("tigerchat report sql")
-    tables.register(spark, place, state)
+    tables.register(spark, store, state)
     found = spark.sql(chosen.query)
     if chosen.format == "table":
         with contextlib.redirect_stdout(io.StringIO()) as shown:
@@ -281,26 +281,26 @@ def run_sql(chosen: argparse.Namespace) -> int:
 # --- what is named --------------------------------------------------------------------------------
 
 
-def _place(chosen: argparse.Namespace, url: str) -> Place:
+def _store(chosen: argparse.Namespace, url: str) -> FileStore:
     token = ""
     if chosen.hdfs_token:
         token = _read(chosen.hdfs_token).decode().strip()
     user = chosen.hdfs_user or os.environ.get("HADOOP_USER_NAME", "")
-    return place_of(url, http_address=chosen.hdfs_http, login=Login(user, token))
+    return file_store_of(url, http_address=chosen.hdfs_http, login=Login(user, token))
 
 
 def _archive(chosen: argparse.Namespace) -> Archive:
-    return Archive(_place(chosen, chosen.archive), _keys(chosen.keys))
+    return Archive(_store(chosen, chosen.archive), _keys(chosen.keys))
 
 
-def _tables(chosen: argparse.Namespace) -> tuple[Place, State]:
-    place = _place(chosen, chosen.tables)
-    state = Ledger(place, None).load()
+def _tables(chosen: argparse.Namespace) -> tuple[FileStore, State]:
+    store = _store(chosen, chosen.tables)
+    state = Ledger(store, None).load()
     if state.number == 0:
         raise ConfigurationError(
-            f"{place.url}: no tables here; `tigerchat report ingest` makes them"
+            f"{store.url}: no tables here; `tigerchat report ingest` makes them"
         )
-    return place, state
+    return store, state
 
 
 def _keys(path: Path) -> TrustedKeys:

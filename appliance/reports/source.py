@@ -46,7 +46,7 @@ from appliance.formats.record import TIMESTAMP
 from appliance.reports import block
 from appliance.reports.archive import Archive
 from appliance.reports.columns import FORMS, MAY_BE_NULL, batch_of, spark_schema
-from appliance.reports.place import LocalPlace, Place, place_of, read_all
+from appliance.reports.file_store import FileStore, LocalFileStore, file_store_of, read_all
 from appliance.reports.webhdfs import Login
 
 NAME = "tigerchat"
@@ -180,14 +180,14 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         start, end = partition.start, partition.start + partition.count
-        place = self._place()
-        if isinstance(place, LocalPlace) and partition.count:
-            start, end = self._narrowed(place, partition)
+        store = self._store()
+        if isinstance(store, LocalFileStore) and partition.count:
+            start, end = self._narrowed(store, partition)
         read = rows = 0
         if end > start:
             offset = snapshot.HEAD_SIZE + start * RECORD_SIZE
             buffer = memoryview(bytearray(BATCH_RECORDS * RECORD_SIZE))
-            with place.open(partition.path, offset, (end - start) * RECORD_SIZE) as stream:
+            with store.open(partition.path, offset, (end - start) * RECORD_SIZE) as stream:
                 for at in range(start, end, BATCH_RECORDS):
                     batch = self._batch(stream, buffer, partition, at, min(BATCH_RECORDS, end - at))
                     read += min(BATCH_RECORDS, end - at) * RECORD_SIZE
@@ -198,14 +198,14 @@ class Reader(DataSourceReader):
 
     # --- files ------------------------------------------------------------------------------------
 
-    def _place(self, url: str = "") -> Place:
+    def _store(self, url: str = "") -> FileStore:
         who = Login(self._options.get("hdfs_user", ""))
         if not url and "path" not in self._options:
             raise ConfigurationError('format("tigerchat") needs a path: .load("/archive")')
-        found = place_of(
+        found = file_store_of(
             url or self._options["path"], login=who, http_address=self._options.get("hdfs_http", "")
         )
-        return LocalPlace("/") if isinstance(found, LocalPlace) and not url else found
+        return LocalFileStore("/") if isinstance(found, LocalFileStore) and not url else found
 
     def _files(self) -> Iterator[tuple[str, int, int, int, tuple[int, int]]]:
         """(path, shard, first log_seq, records, (earliest, latest) possible time) of a file."""
@@ -213,8 +213,8 @@ class Reader(DataSourceReader):
         if "keys" in self._options:
             yield from self._listed(path)
             return
-        place = self._place()
-        names = sorted(glob.glob(path)) if isinstance(place, LocalPlace) else [""]
+        store = self._store()
+        names = sorted(glob.glob(path)) if isinstance(store, LocalFileStore) else [""]
         if not names or any(Path(name).is_dir() for name in names):
             raise ConfigurationError(
                 f"{path}: no snapshot file; the root of an archive needs the "
@@ -230,13 +230,13 @@ class Reader(DataSourceReader):
     def _listed(self, path: str) -> Iterator[tuple[str, int, int, int, tuple[int, int]]]:
         """By the manifests, each of which must be signed by a trusted key."""
         keys = shipped.parse_keys(Path(self._options["keys"]).read_bytes())
-        archive = Archive(self._place(path), keys)
+        archive = Archive(self._store(path), keys)
         prefix = ""
-        if isinstance(archive.place, LocalPlace):
-            prefix = archive.place.root + "/"
+        if isinstance(archive.store, LocalFileStore):
+            prefix = archive.store.root + "/"
         for shard in archive.shards():
             for _, name in archive.manifests_after(shard, "", 0):
-                found = shipped.parse_manifest(read_all(archive.place, name), keys.public_keys)
+                found = shipped.parse_manifest(read_all(archive.store, name), keys.public_keys)
                 for file in found.value.files:
                     yield (
                         f"{prefix}{name.rpartition('/')[0]}/{file.name}",
@@ -248,11 +248,11 @@ class Reader(DataSourceReader):
 
     # --- one range --------------------------------------------------------------------------------
 
-    def _narrowed(self, place: LocalPlace, partition: Range) -> tuple[int, int]:
+    def _narrowed(self, store: LocalFileStore, partition: Range) -> tuple[int, int]:
         """(first record, one past the last) that the wanted times leave, found by halving."""
         start, end = partition.start, partition.start + partition.count
         low, high = self._wanted.low["timestamp"], self._wanted.high["timestamp"]
-        handle = os.open(Path(place.root, partition.path), os.O_RDONLY)
+        handle = os.open(Path(store.root, partition.path), os.O_RDONLY)
         try:
             if low > 0:
                 start = _first(handle, start, end, low, operator.ge)
@@ -316,7 +316,7 @@ class Reader(DataSourceReader):
         folder = self._options.get("counters")
         if folder:
             name = f"{what}-{os.urandom(8).hex()}.json"
-            self._place(folder).write(name, json.dumps(numbers).encode())
+            self._store(folder).write(name, json.dumps(numbers).encode())
 
 
 def _check_schema(schema: StructType) -> None:
@@ -352,11 +352,11 @@ def _first(
     return start
 
 
-def counted(place: Place) -> dict[str, int]:
+def counted(store: FileStore) -> dict[str, int]:
     """Sums of what scans with the option `counters` wrote into this folder."""
     sums: dict[str, int] = {}
-    for entry in place.list(""):
-        for name, number in parse_json(read_all(place, entry.name)).items():
+    for entry in store.list(""):
+        for name, number in parse_json(read_all(store, entry.name)).items():
             sums[name] = sums.get(name, 0) + number
     return sums
 

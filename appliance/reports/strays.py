@@ -15,7 +15,7 @@ from appliance.base.errors import FormatError
 from appliance.base.signature import CONTEXT_SNAPSHOT, SIGNATURE_SIZE, verify
 from appliance.formats import manifest as shipped
 from appliance.reports.archive import Archive, Quarantined, wrong
-from appliance.reports.place import Entry, read_all
+from appliance.reports.file_store import Entry, read_all
 
 STRAYS_MAX = 1000  # of a shard and run that are told
 _READ_SIZE = 1 << 20
@@ -26,19 +26,19 @@ def strays(archive: Archive, shard: int, date: str, last_log_seq: int) -> Iterat
     shipped."""
     folder = archive.folder(shard)
     known = {shipped.HEAD_FILE, shipped.INCOMING_FOLDER}
-    for day in archive.place.list(folder):
+    for day in archive.store.list(folder):
         if not day.name.startswith("date="):
             if day.name not in known:
                 yield _stray(archive, shard, f"{folder}/{day.name}", day)
         elif day.name.removeprefix("date=") >= date:
-            for hour in archive.place.list(f"{folder}/{day.name}"):
+            for hour in archive.store.list(f"{folder}/{day.name}"):
                 yield from _in_hour(
                     archive, shard, f"{folder}/{day.name}/{hour.name}", last_log_seq
                 )
 
 
 def _in_hour(archive: Archive, shard: int, path: str, last_log_seq: int) -> Iterator[Quarantined]:
-    entries = archive.place.list(path)
+    entries = archive.store.list(path)
     manifests = [e for e in entries if shipped.parse_manifest_name(e.name) is not None]
     suspects = []
     for entry in entries:
@@ -60,7 +60,7 @@ def _add(listed: set[str] | None, archive: Archive, path: str) -> set[str] | Non
     if listed is None:
         return None
     try:
-        signed = shipped.parse_manifest(read_all(archive.place, path), archive.trusted.public_keys)
+        signed = shipped.parse_manifest(read_all(archive.store, path), archive.trusted.public_keys)
     except (FormatError, FileNotFoundError):
         return None
     return listed | {file.name for file in signed.value.files}
@@ -80,7 +80,7 @@ def _is_trusted(archive: Archive, path: str, size: int) -> bool:
         return False
     digest, left = sha256(), size - SIGNATURE_SIZE
     try:
-        with archive.place.open(path, 0, size) as stream:
+        with archive.store.open(path, 0, size) as stream:
             while left and (part := stream.read(min(left, _READ_SIZE))):
                 digest.update(part)
                 left -= len(part)

@@ -14,30 +14,30 @@ from pyspark.sql.types import DateType, IntegerType, StringType, StructField, St
 from appliance.base.errors import ConfigurationError
 from appliance.formats.author import author_name
 from appliance.reports.columns import TABLE_NAMES, kind_name, spark_schema
+from appliance.reports.file_store import FileStore
 from appliance.reports.ledger import RECORDS, STAGING, TRAFFIC, Ledger, State, TableFile
-from appliance.reports.place import Place
 
 ROOM_NAME_KIND = "room_create"
 SAID = ("message", "blob", "federated", "imported")  # kinds of what people wrote
 _PARTITIONS = [StructField("date", DateType()), StructField("shard", IntegerType())]
 
 
-def records(spark: SparkSession, place: Place, state: State) -> DataFrame:
+def records(spark: SparkSession, store: FileStore, state: State) -> DataFrame:
     """Every record that counts, with `date` and `shard`."""
     schema = StructType([*spark_schema(TABLE_NAMES).fields, *_PARTITIONS])
-    return _read(spark, place, RECORDS, state.records, schema)
+    return _read(spark, store, RECORDS, state.records, schema)
 
 
-def traffic(spark: SparkSession, place: Place, state: State) -> DataFrame:
+def traffic(spark: SparkSession, store: FileStore, state: State) -> DataFrame:
     """Records and bytes by hour, shard, room, author and kind, as of the last refresh.
 
     `date` is the day of the hour; `stored` the day on which the log took the records, another one
     for what was imported.
     """
     if not state.traffic:
-        found = aggregated(records(spark, place, state))
+        found = aggregated(records(spark, store, state))
     else:
-        found = _read(spark, place, TRAFFIC, state.traffic, None)
+        found = _read(spark, store, TRAFFIC, state.traffic, None)
     return found.withColumnRenamed("date", "stored").withColumn("date", f.to_date("hour"))
 
 
@@ -52,20 +52,24 @@ def as_said(rows: DataFrame) -> DataFrame:
 
 
 def _read(
-    spark: SparkSession, place: Place, table: str, files: list[TableFile], schema: StructType | None
+    spark: SparkSession,
+    store: FileStore,
+    table: str,
+    files: list[TableFile],
+    schema: StructType | None,
 ) -> DataFrame:
-    if place.url.startswith(("webhdfs://", "swebhdfs://")):
+    if store.url.startswith(("webhdfs://", "swebhdfs://")):
         raise ConfigurationError(
-            f"{place.url}: Spark's own Parquet reader does not speak WebHDFS "
+            f"{store.url}: Spark's own Parquet reader does not speak WebHDFS "
             "here; name the tables by hdfs://, and --hdfs-http beside it"
         )
     if not files:
         assert schema is not None
         return spark.createDataFrame([], schema)
-    reader = spark.read.option("basePath", f"{place.url}/{table}")
+    reader = spark.read.option("basePath", f"{store.url}/{table}")
     if schema is not None:
         reader = reader.schema(schema)
-    return reader.parquet(*(f"{place.url}/{file.path}" for file in files))
+    return reader.parquet(*(f"{store.url}/{file.path}" for file in files))
 
 
 def aggregated(rows: DataFrame) -> DataFrame:
@@ -88,7 +92,7 @@ def refresh_traffic(spark: SparkSession, ledger: Ledger, state: State) -> list[s
     dates = state.stale_dates
     if not dates:
         return []
-    rows = records(spark, ledger.place, state).where(f.col("date").isin(dates))
+    rows = records(spark, ledger.store, state).where(f.col("date").isin(dates))
     found = aggregated(rows).orderBy("hour", "shard", "room_id", "author").toArrow()
     staging = f"{STAGING}/{os.urandom(8).hex()}"
     gone = [file for file in state.traffic if file.date in dates]
@@ -102,7 +106,7 @@ def refresh_traffic(spark: SparkSession, ledger: Ledger, state: State) -> list[s
             local = Path(folder, name)
             pq.write_table(part, local, compression="zstd")
             made.append(TableFile(path, date, -1, part.num_rows, local.stat().st_size, 0, 0))
-            ledger.place.put(f"{staging}/{name}", local)
+            ledger.store.put(f"{staging}/{name}", local)
         moves.append((f"{staging}/{name}", path))
     state.traffic = [file for file in state.traffic if file not in gone] + made
     state.moves, state.deletes = moves, [file.path for file in gone]
@@ -169,13 +173,13 @@ def messages(rows: DataFrame) -> DataFrame:
     )
 
 
-def register(spark: SparkSession, place: Place, state: State) -> None:
+def register(spark: SparkSession, store: FileStore, state: State) -> None:
     """The tables as views for SQL: records, messages, rooms, traffic, files, quarantine."""
-    rows = records(spark, place, state)
+    rows = records(spark, store, state)
     rows.createOrReplaceTempView("records")
     rooms(rows).createOrReplaceTempView("rooms")
     messages(rows).createOrReplaceTempView("messages")
-    traffic(spark, place, state).createOrReplaceTempView("traffic")
+    traffic(spark, store, state).createOrReplaceTempView("traffic")
     quarantine(spark, state).createOrReplaceTempView("quarantine")
     spark.udf.register("author_name", lambda value: author_name(value % (1 << 64)), StringType())
     spark.udf.register("kind_name", kind_name, StringType())

@@ -33,7 +33,7 @@ from appliance.formats.record import KIND_CLOCK
 from appliance.reports import block
 from appliance.reports.block import Problem
 from appliance.reports.columns import DICTIONARY_NAMES, TABLE_NAMES, TABLE_SCHEMA, batch_of
-from appliance.reports.place import LocalPlace, Place
+from appliance.reports.file_store import FileStore, LocalFileStore
 from appliance.reports.span import NO_SPANS, Array, Lost, join
 
 DAY_US = 86_400_000_000
@@ -75,8 +75,8 @@ class Unit:
     number: int
     shard: int
     pieces: tuple[Piece, ...]
-    source: Place
-    target: Place
+    source: FileStore
+    target: FileStore
     staging: str  # folder of the target
     trusted: tuple[bytes, ...]
     writes: bool = True
@@ -322,7 +322,7 @@ class PartsWriter:
         self._unit = unit
         self._open: dict[str, tuple[pq.ParquetWriter, Path, list[int]]] = {}
         self._given_up = False
-        if isinstance(unit.target, LocalPlace):  # on its own disk, so that a rename is enough
+        if isinstance(unit.target, LocalFileStore):  # on its own disk, so that a rename is enough
             parent = Path(unit.target.root, unit.staging)
             parent.mkdir(parents=True, exist_ok=True)
             self._folder = tempfile.TemporaryDirectory(prefix="task-", dir=parent)

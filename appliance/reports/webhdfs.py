@@ -185,15 +185,15 @@ class Hdfs:
             location = answer.headers.get("Location", "")
             answer.close()
             try:
-                place = webhdfs.parse_location(location, "https" if self.secure else "http")
+                address = webhdfs.parse_location(location, "https" if self.secure else "http")
             except FormatError as error:
                 raise FormatError(f"it {error}") from None
-            by = f"{place.where}, to which it sent us: "
+            by = f"{address.where}, to which it sent us: "
             if not isinstance(body, bytes):
                 body.seek(0)
             data = (body, size) if method == "PUT" else ()
             try:
-                answer = self._ask(place.where, method, place.target, *data)
+                answer = self._ask(address.where, method, address.target, *data)
             except (OSError, http.client.HTTPException) as error:
                 raise ConnectionError(f"{by}{type(error).__name__}: {error}") from error
             return _expected(answer, wanted, by)

@@ -107,19 +107,19 @@ def _lost_chunk(machines: list[Machine]) -> str:
             continue
         for chunk in replica.fetch.chunks.values():
             if chunk.data is None and not any(_holds(other, replica, chunk) for other in machines):
-                return f"replica {machine.index} needs {chunk.place}, which nobody can read"
+                return f"replica {machine.index} needs {chunk.location}, which nobody can read"
     return ""
 
 
 def _holds(machine: Machine, asking: Replica, chunk: chunks.Chunk) -> bool:
     """Whether this disk has the chunk that `asking` asks for, intact."""
     assert asking.fetch is not None
-    address, skip = chunks.local_address(asking, chunk.place)
+    address, skip = chunks.local_address(asking, chunk.location)
     size = {
         ck.KIND_MANIFEST: asking.fetch.state.manifest_size,
         ck.KIND_TABLE: asking.geometry.table_chunk_size,
-        ck.KIND_LEAF: chunk.place.count * RECORD_SIZE,
-    }[chunk.place.kind]
+        ck.KIND_LEAF: chunk.location.count * RECORD_SIZE,
+    }[chunk.location.kind]
     return chunks.matches(chunk, machine.disk.peek(address + skip, size))
 
 

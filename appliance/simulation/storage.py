@@ -108,7 +108,7 @@ class Disk:
         """What lies there, truly: for checkers."""
         if address >= self._data_size and self._extent_of(address) not in self._extents:
             return bytes(length)
-        buffer, offset = self._place(address, length)
+        buffer, offset = self._located(address, length)
         return bytes(buffer[offset : offset + length])
 
     def medium(self, address: int, length: int) -> bytes:
@@ -144,7 +144,7 @@ class Disk:
         self._put(address, data)
 
     def _put(self, address: int, data: bytes) -> None:
-        buffer, offset = self._place(address, len(data))
+        buffer, offset = self._located(address, len(data))
         buffer[offset : offset + len(data)] = data
         if self._unreadable:
             self._unreadable.difference_update(_sectors(address, len(data)))
@@ -152,7 +152,7 @@ class Disk:
     def _extent_of(self, address: int) -> int:
         return (address - self._data_size) // self._extent_size
 
-    def _place(self, address: int, length: int) -> tuple[bytearray, int]:
+    def _located(self, address: int, length: int) -> tuple[bytearray, int]:
         assert address >= 0
         if address < self._data_size:
             assert address + length <= self._data_size
@@ -426,10 +426,10 @@ class Disk:
         self._faulted(area, sector, what)
         shape = self.prng.below(3)
         if shape == 0:  # one byte
-            place = max(address, sector) + self.prng.below(
+            damaged = max(address, sector) + self.prng.below(
                 min(address + length, sector + SECTOR_SIZE) - max(address, sector)
             )
-            self.poke(place, bytes([self.peek(place, 1)[0] ^ self.prng.between(1, 255)]))
+            self.poke(damaged, bytes([self.peek(damaged, 1)[0] ^ self.prng.between(1, 255)]))
         elif shape == 1:  # one sector
             self.poke(sector, self.prng.bytes(8) * (SECTOR_SIZE // 8))
         else:  # all that was touched of this area

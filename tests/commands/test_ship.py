@@ -127,14 +127,14 @@ def test_what_does_not_come_in_time_ends_with_its_name_and_code_1(
 ) -> None:
     node = SimpleNamespace(index=0)
     answers = [says(SHIPS | {"closing": True})]
-    place = SimpleNamespace(
+    ship_site = SimpleNamespace(
         members=[node],
         shards=lambda: [0],
         name=lambda index: f"node-{index}",
         request=lambda node, wish: answers[0],
         answers=lambda: [(node, answers[0])],
     )
-    monkeypatch.setattr(ship, "_place", lambda local, node_folder: place)
+    monkeypatch.setattr(ship, "_shipping_site", lambda local, node_folder: ship_site)
     words = ["ship", "now", "--close", "--wait", "0", *(["--json"] if as_json else [])]
     assert main(words) == 1
     out, err = capsys.readouterr()

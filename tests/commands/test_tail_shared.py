@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from appliance.base.limits import PLACES_ASKED_MAX
+from appliance.base.limits import POSITIONS_ASKED_MAX
 from appliance.commands import tail
 from appliance.drivers.chat.origins import Origins
 from appliance.drivers.terminal.way_out import harmless
@@ -70,10 +70,16 @@ def test_who_speaks_elsewhere_is_shown_with_the_site_and_the_time_of_there(
 def test_origins_are_asked_for_once_a_page_and_waited_for_while_they_are_told(
     capsys: pytest.CaptureFixture,
 ) -> None:
-    told = Told(3 * PLACES_ASKED_MAX)
-    said = [message(op, "ola") for op in range(1, 2 * PLACES_ASKED_MAX + 2)]
+    told = Told(3 * POSITIONS_ASKED_MAX)
+    said = [message(op, "ola") for op in range(1, 2 * POSITIONS_ASKED_MAX + 2)]
     printed(told, [*said, message(10_000, "ola"), message(20_000, "ola")], tail._show, capsys)
-    assert [len(ops) for ops, _ in told.asked] == [PLACES_ASKED_MAX, PLACES_ASKED_MAX, 1, 1, 1]
+    assert [len(ops) for ops, _ in told.asked] == [
+        POSITIONS_ASKED_MAX,
+        POSITIONS_ASKED_MAX,
+        1,
+        1,
+        1,
+    ]
     assert [within > 0 for _, within in told.asked] == [True, True, True, True, False]
 
 

@@ -14,12 +14,12 @@ from appliance.formats import checkpoint
 from appliance.formats.checkpoint import (
     CARRYING,
     HEAD,
-    PLACE,
+    LOCATION,
     POLICY,
     SHIPPING,
     TABLE_ROWS,
+    ChunkLocation,
     Manifest,
-    Place,
     ShippingState,
     TableState,
 )
@@ -118,7 +118,7 @@ LAYOUTS = {
             ("reserved", 337, 175),
         ],
     ),
-    "place": (PLACE, [("kind", 0, 2), ("count", 2, 2), ("index", 4, 4), ("number", 8, 8)]),
+    "place": (LOCATION, [("kind", 0, 2), ("count", 2, 2), ("index", 4, 4), ("number", 8, 8)]),
 }
 
 
@@ -245,13 +245,13 @@ def test_each_table_chunk_has_an_index_and_a_place_of_its_own(geometry: Geometry
     for table in TABLES:
         for chunk in range(geometry.table_chunks_max(table)):
             index = checkpoint.table_chunk_index(geometry, table, chunk)
-            place = Place(checkpoint.KIND_TABLE, 0, index, 48)
-            assert checkpoint.zone_offset(geometry, place) == (
+            location = ChunkLocation(checkpoint.KIND_TABLE, 0, index, 48)
+            assert checkpoint.zone_offset(geometry, location) == (
                 geometry.table_offset(table) + chunk * geometry.table_chunk_size
             )
             seen.append(index)
     assert seen == list(range(checkpoint.table_chunks_total(geometry)))
-    assert checkpoint.zone_offset(geometry, Place(checkpoint.KIND_MANIFEST, 0, 0, 48)) == 0
+    assert checkpoint.zone_offset(geometry, ChunkLocation(checkpoint.KIND_MANIFEST, 0, 0, 48)) == 0
 
 
 @both
@@ -261,27 +261,27 @@ def test_a_leaf_has_at_least_one_record_and_at_most_its_own(geometry: Geometry, 
     rest = geometry.segment_records - (geometry.leaf_count_max - 1) * geometry.records_max
     full = rest if last else geometry.records_max
     for count, valid in ((0, False), (1, True), (full, True), (full + 1, False)):
-        place = Place(checkpoint.KIND_LEAF, count, index, 3)
-        read = checkpoint.decode_place(checkpoint.encode_place(place), geometry)
-        assert read == (place if valid else None)
-    beyond = Place(checkpoint.KIND_LEAF, 1, geometry.leaf_count_max, 3)
-    assert checkpoint.decode_place(checkpoint.encode_place(beyond), geometry) is None
+        location = ChunkLocation(checkpoint.KIND_LEAF, count, index, 3)
+        read = checkpoint.decode_location(checkpoint.encode_location(location), geometry)
+        assert read == (location if valid else None)
+    beyond = ChunkLocation(checkpoint.KIND_LEAF, 1, geometry.leaf_count_max, 3)
+    assert checkpoint.decode_location(checkpoint.encode_location(beyond), geometry) is None
 
 
 @both
 def test_places_where_nothing_can_be_are_refused(geometry: Geometry) -> None:
     total = checkpoint.table_chunks_total(geometry)
-    for place, valid in (
-        (Place(checkpoint.KIND_MANIFEST, 0, 0, 9), True),
-        (Place(checkpoint.KIND_MANIFEST, 0, 1, 9), False),
-        (Place(checkpoint.KIND_MANIFEST, 1, 0, 9), False),
-        (Place(checkpoint.KIND_FOOTER, 0, 0, 9), True),
-        (Place(checkpoint.KIND_FOOTER, 0, 1, 9), False),
-        (Place(checkpoint.KIND_TABLE, 0, total - 1, 9), True),
-        (Place(checkpoint.KIND_TABLE, 0, total, 9), False),
-        (Place(checkpoint.KIND_TABLE, 1, 0, 9), False),
-        (Place(0, 0, 0, 9), False),
-        (Place(5, 0, 0, 9), False),
+    for location, valid in (
+        (ChunkLocation(checkpoint.KIND_MANIFEST, 0, 0, 9), True),
+        (ChunkLocation(checkpoint.KIND_MANIFEST, 0, 1, 9), False),
+        (ChunkLocation(checkpoint.KIND_MANIFEST, 1, 0, 9), False),
+        (ChunkLocation(checkpoint.KIND_FOOTER, 0, 0, 9), True),
+        (ChunkLocation(checkpoint.KIND_FOOTER, 0, 1, 9), False),
+        (ChunkLocation(checkpoint.KIND_TABLE, 0, total - 1, 9), True),
+        (ChunkLocation(checkpoint.KIND_TABLE, 0, total, 9), False),
+        (ChunkLocation(checkpoint.KIND_TABLE, 1, 0, 9), False),
+        (ChunkLocation(0, 0, 0, 9), False),
+        (ChunkLocation(5, 0, 0, 9), False),
     ):
-        read = checkpoint.decode_place(checkpoint.encode_place(place), geometry)
-        assert read == (place if valid else None)
+        read = checkpoint.decode_location(checkpoint.encode_location(location), geometry)
+        assert read == (location if valid else None)

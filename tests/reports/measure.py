@@ -36,9 +36,9 @@ from appliance.formats.manifest import CHUNK_RECORDS, PeriodManifest, ShippedFil
 from appliance.formats.record import CHECKSUM, LOG_SEQ, MSG_ID, PREV_HASH, RECORD  # noqa: E402
 from appliance.formats.room_name import room_id_of  # noqa: E402
 from appliance.reports.archive import Archive  # noqa: E402
+from appliance.reports.file_store import FileStore, file_store_of  # noqa: E402
 from appliance.reports.ingest import Ingest  # noqa: E402
 from appliance.reports.ledger import Ledger  # noqa: E402
-from appliance.reports.place import Place, place_of  # noqa: E402
 from appliance.reports.session import session  # noqa: E402
 from appliance.reports.webhdfs import Login  # noqa: E402
 from tests.reports.maker import HOUR_US, NAMES, START_US, Shard, Site  # noqa: E402
@@ -127,7 +127,7 @@ def write(root: Path, site: Site, total: int, file_records: int) -> None:
     shard.write_head(found)
 
 
-def one(folder: Path, archive: Place, cores: int) -> dict[str, Any]:
+def one(folder: Path, archive: FileStore, cores: int) -> dict[str, Any]:
     """Ingest an archive with so many cores; the best of a few runs."""
     site = Site(SEED)
     spark = session("measure", f"local[{cores}]")
@@ -137,7 +137,7 @@ def one(folder: Path, archive: Place, cores: int) -> dict[str, Any]:
     for _ in range(RUNS):
         tables = folder / "tables"
         shutil.rmtree(tables, ignore_errors=True)
-        ledger = Ledger(place_of(str(tables)), site.cluster)
+        ledger = Ledger(file_store_of(str(tables)), site.cluster)
         with ledger.writing() as state:
             done = Ingest(context, Archive(archive, site.trusted), ledger, print_nothing).run(state)
         if not done.clean:
@@ -208,7 +208,7 @@ def over_hdfs(folder: Path, site: Site) -> None:
     ports = hdfs_tool.free_ports(hdfs_tool.PORTS_NEEDED)
     with hdfs_tool.Hdfs(folder / "hdfs", ports) as hdfs:
         url = f"{hdfs.webhdfs_url}/bench"
-        there = place_of(url, login=Login(hdfs_tool.USER))
+        there = file_store_of(url, login=Login(hdfs_tool.USER))
         for path in sorted(root.rglob("*")):
             if path.is_file():
                 there.put(path.relative_to(root).as_posix(), path)
@@ -223,7 +223,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cores", type=int, default=2)
     chosen = parser.parse_args(arguments)
     if chosen.one:
-        place = place_of(chosen.one, login=Login(hdfs_tool.USER))
+        place = file_store_of(chosen.one, login=Login(hdfs_tool.USER))
         print(json.dumps(one(chosen.folder, place, chosen.cores)))
         return 0
     measure(chosen.folder, chosen.quick)

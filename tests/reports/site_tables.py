@@ -8,10 +8,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from appliance.reports.archive import Archive
+from appliance.reports.file_store import file_store_of
 from appliance.reports.ingest import Done
 from appliance.reports.ledger import Ledger, State
 from appliance.reports.main import ingest
-from appliance.reports.place import place_of
 from tests.reports.maker import Site
 
 
@@ -20,8 +20,8 @@ class Tables:
 
     def __init__(self, spark: SparkSession, site: Site, archive: Path, folder: Path) -> None:
         self.spark, self.folder = spark, folder
-        self.archive = Archive(place_of(str(archive)), site.trusted)
-        self.ledger = Ledger(place_of(str(folder)), site.cluster)
+        self.archive = Archive(file_store_of(str(archive)), site.trusted)
+        self.ledger = Ledger(file_store_of(str(folder)), site.cluster)
 
     def ingest(self, **options: object) -> Done:
         lines: list[str] = []

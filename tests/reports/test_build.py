@@ -40,7 +40,7 @@ def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rep
     assert made.ingest().clean
     names = {key.hex(): name for name, key in site.trusted.keys}
     building.build(
-        spark, made.ledger.place, made.state, folder / "out", key_names=names, say=lambda line: None
+        spark, made.ledger.store, made.state, folder / "out", key_names=names, say=lambda line: None
     )
     assert fingerprint(made.folder, made.state)[0] == 2 * 5 * 240
     truth = [entry for shard in shards for entry in shard.truth]
@@ -95,7 +95,7 @@ def test_hours_peaks_sizes_and_people_are_those_of_the_records(report: Report) -
 def test_replies_are_those_whose_parent_is_a_message(report: Report, spark: SparkSession) -> None:
     folder, _, made = report
     rows = (
-        readers.records(spark, made.ledger.place, made.state)
+        readers.records(spark, made.ledger.store, made.state)
         .where("kind = 'message'")
         .select("room_id", "msg_id", "parent_id")
         .collect()
@@ -149,7 +149,7 @@ def test_the_page_is_whole_and_fetches_nothing(report: Report) -> None:
 
 def test_sql_answers_from_messages_with_their_text(report: Report, spark: SparkSession) -> None:
     _, truth, made = report
-    readers.register(spark, made.ledger.place, made.state)
+    readers.register(spark, made.ledger.store, made.state)
     found = spark.sql(
         "select room, count(*) as n from messages where text like '%tiger%' group by room"
     ).collect()
@@ -165,7 +165,7 @@ def test_sql_shows_nothing_that_commands_a_terminal_or_a_spreadsheet(
     report: Report, spark: SparkSession, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     _, _, made = report
-    assert main(["sql", STRANGE, "--tables", made.ledger.place.url, "--format", form]) == 0
+    assert main(["sql", STRANGE, "--tables", made.ledger.store.url, "--format", form]) == 0
     told = capsys.readouterr().out
     assert "\x9b" not in told and "\u202e" not in told and "red" in told
     if form == "csv":
@@ -180,7 +180,7 @@ def test_a_mistake_in_a_query_is_one_sentence(
     report: Report, spark: SparkSession, capfd: pytest.CaptureFixture[str], query: str, words: str
 ) -> None:
     _, _, made = report
-    assert main(["sql", query, "--tables", made.ledger.place.url]) == 1
+    assert main(["sql", query, "--tables", made.ledger.store.url]) == 1
     told = capfd.readouterr()
     assert told.out == ""
     assert told.err.startswith("tigerchat report: ") and words in told.err

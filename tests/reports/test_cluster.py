@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from appliance.reports.file_store import file_store_of, read_all
 from appliance.reports.ledger import Ledger
-from appliance.reports.place import place_of, read_all
 from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -113,7 +113,7 @@ def test_two_workers_ingest_from_hdfs_by_either_way_and_report(
     make(root, site, 3, 300, file_records=200)
     keys = site.write_keys(tmp_path / "keys.json")
     folder = fresh_folder()
-    there = place_of(f"{hdfs.webhdfs_url}/{folder}", login=Login(USER))
+    there = file_store_of(f"{hdfs.webhdfs_url}/{folder}", login=Login(USER))
     for path in sorted(root.rglob("*.*")):
         if path.is_file():
             there.write(f"archive/{path.relative_to(root).as_posix()}", path.read_bytes())
@@ -147,7 +147,7 @@ def test_two_workers_ingest_from_hdfs_by_either_way_and_report(
     calm.ingest()
     for name in ("hdfs", "webhdfs"):
         copied = there_to_here(there, f"tables-{name}", tmp_path / f"copy-{name}")
-        state = Ledger(place_of(str(copied)), site.cluster).load()
+        state = Ledger(file_store_of(str(copied)), site.cluster).load()
         assert fingerprint(copied, state) == fingerprint(calm.folder, calm.state)
 
 

@@ -118,7 +118,7 @@ def test_the_report_counts_them_in_their_own_time(
 ) -> None:
     report = building.build(
         spark,
-        archived.ledger.place,
+        archived.ledger.store,
         archived.state,
         tmp_path / "report",
         key_names={},
@@ -133,7 +133,7 @@ def test_the_report_counts_them_in_their_own_time(
         row["first_reply_s"] for row in report.rows("threads") if row["asked"].year == 1997
     ] == [90.0]
     assert min(row["date"] for row in report.rows("volume")).year == 2026  # when it was stored
-    rows = readers.messages(readers.records(spark, archived.ledger.place, archived.state)).where(
+    rows = readers.messages(readers.records(spark, archived.ledger.store, archived.state)).where(
         "year(timestamp) = 1997"
     )
     assert [(row.author, row.stored_at.year) for row in rows.orderBy("seq").collect()] == [

@@ -28,7 +28,7 @@ def test_tables_hold_exactly_what_was_written(
     done = made.ingest()
     assert done.clean
     assert done.records == 2 * 4 * 700
-    rows = readers.records(spark, made.ledger.place, made.state)
+    rows = readers.records(spark, made.ledger.store, made.state)
     names = {row.room_id: row.room for row in readers.rooms(rows).collect()}
     found = sorted(
         (names[row.room_id], round(row.timestamp.timestamp() * 1e6), row.author, bytes(row.body))
@@ -208,7 +208,7 @@ def test_tables_of_another_cluster_are_left_alone(tables: MakeTables, tmp_path: 
     made = tables(Site(seed=11), tmp_path / "11")
     made.ingest()
     other = tables(Site(seed=12), tmp_path / "12")
-    other.ledger.place = made.ledger.place
+    other.ledger.store = made.ledger.store
     with pytest.raises(ConfigurationError, match="name another folder"):
         other.ingest()
 

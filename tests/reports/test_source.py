@@ -18,7 +18,7 @@ from appliance.base.errors import ConfigurationError
 from appliance.formats.record import RECORD
 from appliance.formats.room_name import room_id_of
 from appliance.reports.columns import FORMS, spark_schema
-from appliance.reports.place import place_of
+from appliance.reports.file_store import file_store_of
 from appliance.reports.source import NAME, Wanted, counted
 from tests.reports.maker import HOUR_US, START_US, Shard, Site, make
 
@@ -44,7 +44,11 @@ def scan(spark: SparkSession, shipped: Shipped, tmp_path: Path) -> Scan:
         .option("keys", str(keys))
         .option("counters", str(tmp_path / "counters"))
     )
-    return reader, str(folder / "archive"), lambda: counted(place_of(str(tmp_path / "counters")))
+    return (
+        reader,
+        str(folder / "archive"),
+        lambda: counted(file_store_of(str(tmp_path / "counters"))),
+    )
 
 
 @pytest.fixture(scope="module")

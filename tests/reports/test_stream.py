@@ -39,7 +39,7 @@ def test_arriving_hours_keep_tables_and_traffic_fresh(
         assert log_seqs(made.folder, made.state) == {
             shard: list(range(1, total + 1)) for shard in range(2)
         }
-        rows = readers.traffic(spark, made.ledger.place, made.state).collect()
+        rows = readers.traffic(spark, made.ledger.store, made.state).collect()
         assert sum(row.records for row in rows) == 2 * total
 
 

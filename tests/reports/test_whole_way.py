@@ -21,9 +21,9 @@ from appliance.formats.manifest import parse_keys
 from appliance.reports import build as building
 from appliance.reports import tables as readers
 from appliance.reports.archive import Archive
+from appliance.reports.file_store import file_store_of
 from appliance.reports.ledger import Ledger
 from appliance.reports.main import ingest
-from appliance.reports.place import place_of
 from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
@@ -156,14 +156,14 @@ def test_a_mailbox_arrives_in_the_report_whole(
 def checked(spark: SparkSession, hdfs: Hdfs, folder: str, tmp_path: Path, found: list[str]) -> None:
     """Ingest from HDFS and compare with the mails."""
     trusted = parse_keys((tmp_path / "keys.json").read_bytes())
-    archive = Archive(place_of(f"{hdfs.webhdfs_url}/{folder}", login=Login(USER)), trusted)
-    ledger = Ledger(place_of(str(tmp_path / "tables")), trusted.cluster)
+    archive = Archive(file_store_of(f"{hdfs.webhdfs_url}/{folder}", login=Login(USER)), trusted)
+    ledger = Ledger(file_store_of(str(tmp_path / "tables")), trusted.cluster)
     done = ingest(spark, archive, ledger, say=lambda line: None)
     assert done.clean, [row.line() for row in (*done.quarantined, *done.waiting)]
     state = ledger.load()
     assert len(state.shards) == 2
     rows = (
-        readers.messages(readers.records(spark, ledger.place, state))
+        readers.messages(readers.records(spark, ledger.store, state))
         .select("room", "seq", "author", "text", "date", f.unix_micros("timestamp").alias("us"))
         .orderBy("room", "seq")
         .collect()
@@ -173,7 +173,7 @@ def checked(spark: SparkSession, hdfs: Hdfs, folder: str, tmp_path: Path, found:
     for room, expected in rooms.items():
         compare(expected, [row for row in rows if row.room == room])
     report = building.build(
-        spark, ledger.place, state, tmp_path / "report", key_names={}, say=lambda line: None
+        spark, ledger.store, state, tmp_path / "report", key_names={}, say=lambda line: None
     )
     told = Counter()
     for line in report.rows("messages_by_room_author_day"):

@@ -11,7 +11,7 @@ from tests.roles.objects_site import brief_pauses
 from tests.roles.replica_group import peer_ports
 from tests.roles.wired_site import UNLIMITED, WiredSite, process_kept
 
-__all__ = ["MakeSite", "brief_pauses", "disk_folder"]
+__all__ = ["MakeSite", "disk_folder", "brief_pauses"]
 
 MakeSite = Callable[..., WiredSite]
 

@@ -10,7 +10,7 @@ from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.formats.status.replica import LogStanding
 from appliance.formats.status.status import parse
-from appliance.roles.edge.replicas import Local, Place, why_behind
+from appliance.roles.edge.replicas import Local, ReplicaFeed, why_behind
 from tests.cores.edge.world import World
 from tests.statuses import attachment
 
@@ -56,8 +56,8 @@ def attach(world: World, folder: Path, **changed: object) -> None:
         log_seq=len(world.shard.log),
         segments_folder=str(folder),
     )
-    place = Place(Deaf(), lambda: None, 0, bytes(16))
-    local: Any = Local(place, world.edge, on_status=lambda status: None)
+    feed = ReplicaFeed(Deaf(), lambda: None, 0, bytes(16))
+    local: Any = Local(feed, world.edge, on_status=lambda status: None)
     local.on_attached(None, told, world.shard.ring)
 
 

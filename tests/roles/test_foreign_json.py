@@ -54,7 +54,7 @@ from appliance.node.child import Child
 from appliance.node.supervisor import REFUSED, Supervisor
 from appliance.reports import ledger
 from appliance.roles.attached.log_session import LogSession
-from appliance.roles.edge.replicas import Local, Place
+from appliance.roles.edge.replicas import Local, ReplicaFeed
 from appliance.roles.farm import publisher
 from appliance.roles.farm.founding import join
 from appliance.roles.farm.guests import unseal
@@ -281,7 +281,7 @@ async def status_to_edge(text: bytes, at: At) -> bool:
     site: Any = SimpleNamespace(shards=[None])
     groups = SiteWatch(Path("site.toml"), SiteView(site))
     nobody: Any = None
-    attached = Local(Place(nobody, lambda: None, 0, bytes(16)), edge, groups.on_status)
+    attached = Local(ReplicaFeed(nobody, lambda: None, 0, bytes(16)), edge, groups.on_status)
     return await told_by_replica(text, attached.on_message)
 
 

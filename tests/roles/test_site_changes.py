@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from appliance.base.signature import SEED_SIZE
-from appliance.commands.ship import Place
+from appliance.commands.ship import ShippingSite
 from appliance.drivers.host import service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.durable_file import write_durable
@@ -75,7 +75,7 @@ class Observers:
         return sorted(self.carrying.shards[0].turn.nodes.values())
 
     def handed_out(self) -> list[int]:
-        return [place["index"] for place in self.edge._listeners.pages._nodes()]
+        return [ship_site["index"] for ship_site in self.edge._listeners.pages._nodes()]
 
     def turns(self) -> tuple[int, ...]:
         return self.shipper.shards[0].core.role.members
@@ -88,7 +88,7 @@ class Observers:
         assert await soon(self.shipper._tasks.beat, lambda: self.turns() in turns), self.turns()
         url = f"http://127.0.0.1:{self.edge._listeners.port}/nodes.json"
         answer = await asyncio.to_thread(lambda: json.load(urllib.request.urlopen(url)))
-        assert [place["index"] for place in answer["nodes"]] == handed_out
+        assert [ship_site["index"] for ship_site in answer["nodes"]] == handed_out
         ports = {node.client_port: node.index for node in self.edge._node.site.nodes}
         next_ones = [
             int(url.rsplit(":", 1)[1].split("/")[0]) for url in elsewhere(self.edge._node, {})
@@ -99,8 +99,8 @@ class Observers:
     async def shippers_asked(self) -> list[int]:
         """Of whom `ship status` and `ship now` expect an answer."""
         site = self.edge._node.site
-        place = Place(site, neighbours(self.site.node(0), site))
-        return await asyncio.to_thread(lambda: [node.index for node in place.members])
+        ship_site = ShippingSite(site, neighbours(self.site.node(0), site))
+        return await asyncio.to_thread(lambda: [node.index for node in ship_site.members])
 
     async def console_shows(self, **roles: str) -> None:
         """Who leads and who only follows, by one poll."""

@@ -250,8 +250,8 @@ def body_hash_unchecked(patch: Patch) -> None:
 @plant("a chunk is believed by its length")
 def chunk_hash_unchecked(patch: Patch) -> None:
     def matches(chunk: Any, data: Any) -> Any:
-        if chunk.place.kind == chunks.ck.KIND_LEAF:
-            return len(data) == chunk.place.count * chunks.RECORD_SIZE
+        if chunk.location.kind == chunks.ck.KIND_LEAF:
+            return len(data) == chunk.location.count * chunks.RECORD_SIZE
         return len(data) > 0
 
     patch.setattr(chunks, "matches", matches)
@@ -516,7 +516,7 @@ def view_quorum_too_small(patch: Patch) -> None:
 
 @plant("the places of members are those from before the read that a message came with")
 def places_of_last_read(patch: Patch) -> None:
-    def place(it: Any, source: Any) -> Any:
+    def location(it: Any, source: Any) -> Any:
         if not it.effects or it.__dict__.get("places_performed") is None:
             it.places_performed = tuple(it.members)
         if not source:
@@ -524,7 +524,7 @@ def places_of_last_read(patch: Patch) -> None:
         known = it.places_performed
         return known.index(source) if source in known else -1
 
-    patch.setattr(Member, "sender_of", place)
+    patch.setattr(Member, "sender_of", location)
 
 
 @plant("T13: a backup that missed the start of its view waits for it for ever")
@@ -598,10 +598,10 @@ def place_kept_across_a_read(patch: Patch) -> None:
     def read_for_a_place(it: Any, address: Any, length: Any, done: Any, *args: Any) -> Any:
         if done not in (repair._on_served, chunks._on_served):
             return read(it, address, length, done, *args)
-        place = it.index_of(args[-1])
+        location = it.index_of(args[-1])
 
         def served(it: Any, data: Any, *then: Any) -> None:
-            done(it, data, *then, it.members[place])
+            done(it, data, *then, it.members[location])
 
         return read(it, address, length, served, *args[:-1])
 

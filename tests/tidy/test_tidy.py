@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from tools import tidy, tidy_asserts, tidy_names, tidy_rules, tidy_slices
-from tools.tidy_source import Source
+from tools.tidy_source import Source, sources_read
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -394,6 +395,27 @@ def test_how_many_identifiers_still_have_a_word_only_shrinks(
     assert found(tmp_path, files) == []
     assert found(tmp_path, {ROLE: "judge = 1\n"}) == [(ROLE, 1, "identifier")]
     assert found(tmp_path, {ROLE: f"{files[ROLE]}to_judge = 1\n"}) == [(ROLE, 3, "identifier")]
+
+
+def test_a_refused_word_is_kept_in_one_name_of_the_files_that_have_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy_names, "STILL_IDENTIFIERS", {"judge": 0})
+    monkeypatch.setattr(tidy_names, "KEPT_IDENTIFIERS", [("judges", ROLE, "a key of a status")])
+    files = {"docs/glossary.md": "", ROLE: "judges = 1\n"}
+    assert found(tmp_path, files) == []
+    assert found(tmp_path, files | {ROLE: "judges = own_judges = 1\n"}) == [(ROLE, 1, "identifier")]
+    assert found(tmp_path, {ROLE: "", "tools/ring.py": "judges = 1\n"}) == [
+        ("tools/ring.py", 1, "identifier")
+    ]
+
+
+def test_every_name_that_keeps_a_refused_word_is_there_and_has_a_reason() -> None:
+    sources = [each for each in sources_read(TOP) if each.is_python]
+    for kept, files, reason in tidy_rules.KEPT_IDENTIFIERS:
+        within = [each for each in sources if fnmatchcase(each.path, files)]
+        assert any(kept in tidy_names.identifiers_of(each) for each in within), (kept, files)
+        assert len(reason) > 10
 
 
 def test_what_tests_alone_use_is_no_part_of_the_program(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from appliance.formats import (
 from appliance.formats import (
     manifest as shipped,
 )
-from appliance.formats.checkpoint import Manifest, Place, ShippingState, TableState
+from appliance.formats.checkpoint import ChunkLocation, Manifest, ShippingState, TableState
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.record import RECORD
 
@@ -199,7 +199,9 @@ def shipped_body() -> bytes:
 
 
 def place() -> bytes:
-    return checkpoint.encode_place(Place(checkpoint.KIND_LEAF, 6, 13, 0x0102030405060708))
+    return checkpoint.encode_location(
+        ChunkLocation(checkpoint.KIND_LEAF, 6, 13, 0x0102030405060708)
+    )
 
 
 def snapshot_file() -> bytes:

@@ -15,12 +15,12 @@ from appliance.base.printable import json_line, one_line
 from appliance.commands.farm_verbs.options import (
     FILE,
     FOLDER,
+    address_said,
     digest_option,
     farm_option,
     password_option,
     pin_option,
     pin_said,
-    place_said,
     server_said,
     span_said,
 )
@@ -109,8 +109,8 @@ def serve_command(
 ) -> int:
     """Run one member of a farm, without chat, until it is stopped."""
     if imported:
-        place = place_said("--listen", listen) if listen else None
-        settings = settings_of(folder.absolute(), server_id, listen=place, join=join)
+        address = address_said("--listen", listen) if listen else None
+        settings = settings_of(folder.absolute(), server_id, listen=address, join=join)
         insists = require_server_proof or settings.require_server_proof
         return _run(replace(settings, require_server_proof=insists), log_level)
     if listen is None:
@@ -125,7 +125,7 @@ def serve_command(
         folder=folder.absolute(),
         id=server_id,
         farm=name,
-        listen=place_said("--listen", listen),
+        listen=address_said("--listen", listen),
         endpoint=endpoint or f"tcp://{listen}",
         peers=tuple(server_said(text) for text in peers),
         join=join,
@@ -138,7 +138,7 @@ def serve_command(
         certificate=certificate,
         key=key,
         pins=dict(pin_said(text) for text in pins),
-        proxy=place_said("--proxy", proxy) if proxy else None,
+        proxy=address_said("--proxy", proxy) if proxy else None,
         proxy_absolute=proxy_absolute,
         require_server_proof=require_server_proof,
         raft=raft,

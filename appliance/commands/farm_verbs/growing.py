@@ -11,8 +11,8 @@ from appliance.base.errors import ConfigurationError
 from appliance.commands.farm_verbs.options import (
     FILE,
     FOLDER,
+    address_said,
     farm_option,
-    place_said,
     server_said,
 )
 from appliance.cores.raft.invitation import parse_code
@@ -47,9 +47,9 @@ from appliance.roles.farm.storage import STORE_FOLDER
 @click.option("--carrier", type=click.Choice((TLS, PLAIN)), default=TLS, show_default=True)
 def init_command(folder: Path, listen: str, endpoint: str | None, name: str, carrier: str) -> None:
     """Make the first member of a new farm; others join it by code."""
-    place = place_said("--listen", listen)
+    address = address_said("--listen", listen)
     _make_folder(folder)
-    found(folder.absolute(), name, place, endpoint or f"tcp://{listen}", carrier)
+    found(folder.absolute(), name, address, endpoint or f"tcp://{listen}", carrier)
     click.echo(f"start it: tigerchat farm serve --imported --folder {folder} --id 1")
 
 
@@ -101,10 +101,10 @@ def recover_command(
         work_as_owner(node_folder)
         node = read_node(node_folder.absolute())
         os.close(lock_folder(node.path))
-        place, own_id = node.path / FARM_FOLDER / STORE_FOLDER, node.node.farm_id
+        address, own_id = node.path / FARM_FOLDER / STORE_FOLDER, node.node.farm_id
     elif folder is not None and server_id is not None:
         os.close(lock_folder(folder))
-        place, own_id = folder / STORE_FOLDER, server_id
+        address, own_id = folder / STORE_FOLDER, server_id
     else:
         raise click.UsageError("say --node-folder F, or --folder and --id")
     if not sure:
@@ -112,7 +112,7 @@ def recover_command(
             "recovery forgets all that only the lost members had, and two farms are the end if one "
             "of them comes back on its old log; if none ever will, say --majority-is-lost-for-good"
         )
-    done = go_on_alone(place, own_id)
+    done = go_on_alone(address, own_id)
     click.echo(f"member {own_id} is the whole farm from index {done.index}, term {done.term} on")
     if done.uncommitted:
         click.echo(

@@ -50,7 +50,7 @@ def pin_said(text: str) -> tuple[int, bytes]:
         ) from error
 
 
-def place_said(option: str, text: str) -> tuple[str, int]:
+def address_said(option: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigurationError(f"{option} {text}; write host:port")

@@ -106,8 +106,8 @@ def _exchange_words(snapshot: SiteSnapshot, up: int, down: int) -> str:
         f"{sum(map(votes, shard.members))} vote in shard {shard.number}, as before"
         for shard, _, _ in _shared(snapshot, up, down)
     )
-    places = f"{name_of(snapshot, up)} votes in the place of {name_of(snapshot, down)}"
-    return f"{places}, which becomes a standby; {counts}."
+    sentence = f"{name_of(snapshot, up)} votes in the place of {name_of(snapshot, down)}"
+    return f"{sentence}, which becomes a standby; {counts}."
 
 
 def _exchange_refusal(snapshot: SiteSnapshot, up: int, down: int) -> str:

@@ -150,8 +150,8 @@ def farm_loss(snapshot: SiteSnapshot, node: int) -> str:
     farm = snapshot.farm
     if farm is None:
         return ""  # it can do nothing as it is
-    places = {one.farm_id: one.index for one in snapshot.site.nodes}
-    members = [places.get(member.id) for member in farm.members]
+    indexes = {one.farm_id: one.index for one in snapshot.site.nodes}
+    members = [indexes.get(member.id) for member in farm.members]
     if node not in members:
         return ""
     silent = {

@@ -180,7 +180,7 @@ def federation_table(snapshot: SiteSnapshot) -> Table:
     for line in snapshot.federation:
         name = f"{line.name} on {node_name(snapshot, line.node)}"
         drops = ", ".join(f"{reason} {count(number)}" for reason, number in line.dropped)
-        for place, site in enumerate(line.sites):
+        for position, site in enumerate(line.sites):
             again = f"{100 * site.resent / site.sent:.1f} %" if site.sent else NOTHING
             rows.append(
                 (
@@ -192,7 +192,7 @@ def federation_table(snapshot: SiteSnapshot) -> Table:
                     Cell(count(site.waiting)),
                     Cell(count(site.missing)),
                     Cell(again),
-                    Cell(drops if drops and not place else NOTHING),
+                    Cell(drops if drops and not position else NOTHING),
                 )
             )
     return Table("Federation", FEDERATION_COLUMNS, tuple(range(2, 8)), tuple(rows))

@@ -337,8 +337,8 @@ class Directory:
             fresh.publisher = Choice.of_row(state["publisher"])
             fresh.shippers = {shard: Choice.of_row(row) for shard, row in state["shippers"]}
             fresh.exclusions = (state["exclusions"][0], tuple(state["exclusions"][1]))
-            date, places = state["placement"]
-            fresh.placement = (date, {shard: tuple(nodes) for shard, nodes in places})
+            date, placed = state["placement"]
+            fresh.placement = (date, {shard: tuple(nodes) for shard, nodes in placed})
             since, period = state.get("period", [0, PERIOD_MS])
             fresh.period = (since, period)
             since, departed = state.get("departed", [0, []])

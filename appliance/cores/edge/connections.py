@@ -163,11 +163,11 @@ class Connections:
     def shut_down(self, elsewhere: Sequence[str]) -> None:
         """The node stops: every client is told to go to one of these addresses, in turn."""
         spread_ms = self._spread_ms()
-        for place, session in enumerate(list(self.sessions.values())):
+        for number, session in enumerate(list(self.sessions.values())):
             if session.state != "closed":
                 words = "this node is stopping"
                 if elsewhere:
-                    url = elsewhere[place % len(elsewhere)]
+                    url = elsewhere[number % len(elsewhere)]
                     session.send(NextNode(url=url, spread=spread_ms))
                     words += f"; go to {url}"
                 self.refuse(session, Closing(words))

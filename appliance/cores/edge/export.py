@@ -14,7 +14,7 @@ from appliance.formats.client_errors import FieldInvalid, Unavailable
 
 
 class RoomExport:
-    """One reading of one room. The numbers are known once `place` was True; call `close` at last.
+    """One reading of one room. The numbers are known once `locate` was True; call `close` at last.
 
     Invariant: what `part` has given are the records from `first_op` on, without a gap.
     """
@@ -30,7 +30,7 @@ class RoomExport:
         """How many records the file has."""
         return self.last_op - self.first_op + 1
 
-    def place(self) -> bool:
+    def locate(self) -> bool:
         """Whether the room is found; the numbers are fixed then. Raises what a client is told of a
         room that it may not read, and FieldInvalid for an op that the room does not have."""
         room = self._readable()
@@ -49,7 +49,7 @@ class RoomExport:
         return True
 
     def part(self) -> bytes:
-        """The next records, whole; empty: not now. Raises as `place`, Unavailable when what comes
+        """The next records, whole; empty: not now. Raises as `locate`, Unavailable when what comes
         next was dropped."""
         assert 0 < self._next_op <= self.last_op
         room = self._readable()

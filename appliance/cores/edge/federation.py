@@ -9,7 +9,7 @@ What is said may be lost: a client asks again for what it lacks.
 
 from typing import Any
 
-from appliance.base.limits import PLACES_ASKED_MAX
+from appliance.base.limits import POSITIONS_ASKED_MAX
 from appliance.cores.edge.catalogue import Catalogue, Room
 from appliance.cores.edge.encoding import Encoding
 from appliance.cores.edge.objects import SAY, Objects
@@ -19,7 +19,7 @@ from appliance.cores.edge.session import Session
 from appliance.formats.client import federation as frames
 from appliance.formats.client.fields import id_bytes
 
-PLACES, TYPING_AFAR = "places", "typing_afar"
+POSITIONS, TYPING_AFAR = "places", "typing_afar"
 
 
 class Federation:
@@ -41,7 +41,7 @@ class Federation:
             return True
         self._objects.check_attached()
         last = min(frame.until_op, room.head)
-        first = max(1, frame.from_op, last - PLACES_ASKED_MAX + 1)
+        first = max(1, frame.from_op, last - POSITIONS_ASKED_MAX + 1)
         if first <= last:
             self._wanted[room_id.hex(), first, last] = None
         return True
@@ -58,7 +58,7 @@ class Federation:
     def on_live(self, said: dict[str, Any]) -> bool:
         """Whether this is said of a shared room."""
         kind = said["kind"]
-        if kind not in (PLACES, TYPING_AFAR):
+        if kind not in (POSITIONS, TYPING_AFAR):
             other: bool = kind == "places_wanted"
             return other  # of another edge of this node: not for us
         room = self._catalogue.rooms.get(bytes.fromhex(said["room"]))
@@ -78,7 +78,7 @@ class Federation:
             room_id=room.uuid,
             site=said["site"],
             sites=" ".join(said["sites"]),
-            messages=[_placed(*place) for place in said["places"]],
+            messages=[_placed(*row) for row in said["places"]],
         )
         framed: dict[Encoding, bytes] = {}
         for session in followed.followers:

@@ -13,7 +13,7 @@ from appliance.cores.federation.parameters import Parameters
 from appliance.cores.federation.state import ChannelState, ChannelStore
 from appliance.formats.causal import message as sds
 from appliance.formats.causal import rows
-from appliance.formats.causal.link import Summary, mark_places
+from appliance.formats.causal.link import Summary, mark_positions
 from appliance.formats.causal.message import HistoryEntry, Message
 from appliance.formats.status.federation import ChannelFigures
 
@@ -242,7 +242,7 @@ class Channel:
         """The log in short, or its places from `first` to before `last`; reads all up to there."""
         digest, count = hashlib.sha256(), 0
         lamport, message_id = 0, ""
-        due = mark_places(first, last)
+        due = mark_positions(first, last)
         marks: list[bytes] = []
         items = self.state.store.items(rows.LOG, rows.end_of(rows.LOG))
         for key, _ in islice(items, first, last or None):

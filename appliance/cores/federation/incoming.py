@@ -113,9 +113,9 @@ class IncomingBuffer:
             self.waiting[message_id] = made
             for missed in made.missing:
                 self.dependents.setdefault(missed, {})[message_id] = None
-            place = (-_lamport(made), message_id)
-            heappush(self._heap, place)
-            heappush(self._heaps.setdefault(message.sender_id, []), place)
+            order_key = (-_lamport(made), message_id)
+            heappush(self._heap, order_key)
+            heappush(self._heaps.setdefault(message.sender_id, []), order_key)
             if len(self._heap) > 2 * len(self.waiting) + 64:  # stale ones pile up
                 self._rebuild()
         else:
@@ -155,9 +155,9 @@ class IncomingBuffer:
     def _rebuild(self) -> None:
         self._heap, self._heaps = [], {}
         for message_id, waiting in self.waiting.items():
-            place = (-_lamport(waiting), message_id)
-            self._heap.append(place)
-            self._heaps.setdefault(waiting.message.sender_id, []).append(place)
+            order_key = (-_lamport(waiting), message_id)
+            self._heap.append(order_key)
+            self._heaps.setdefault(waiting.message.sender_id, []).append(order_key)
         for heap in (self._heap, *self._heaps.values()):
             heapify(heap)
 

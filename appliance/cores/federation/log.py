@@ -21,7 +21,7 @@ class Entry:
     hint: bytes | None = None
 
     @property
-    def place(self) -> tuple[int, str]:
+    def order_key(self) -> tuple[int, str]:
         return self.lamport, self.message_id
 
 
@@ -52,30 +52,30 @@ class ChannelLog:
     def insert(self, entry: Entry) -> int | None:
         """Position in the whole log, from 0; None for one before those in memory."""
         assert entry.message_id not in self.entries
-        place = entry.place
-        if self.below and self._firsts and place < self._firsts[0]:
+        order_key = entry.order_key
+        if self.below and self._firsts and order_key < self._firsts[0]:
             self.below += 1
             return None
         self.entries[entry.message_id] = entry
-        position = self.below + self._place(place)
+        position = self.below + self._insert(order_key)
         if len(self.entries) > self.window:
             self._shrink()
         return position
 
-    def _place(self, place: tuple[int, str]) -> int:
+    def _insert(self, order_key: tuple[int, str]) -> int:
         if not self._blocks:
-            self._blocks.append([place])
-            self._firsts.append(place)
+            self._blocks.append([order_key])
+            self._firsts.append(order_key)
             return 0
         last = self._blocks[-1]
-        if place > last[-1]:  # the usual case
-            last.append(place)
+        if order_key > last[-1]:  # the usual case
+            last.append(order_key)
             number, index = len(self._blocks) - 1, len(last) - 1
         else:
-            number = max(0, bisect_left(self._firsts, place) - 1)
+            number = max(0, bisect_left(self._firsts, order_key) - 1)
             block = self._blocks[number]
-            index = bisect_left(block, place)
-            insort(block, place)
+            index = bisect_left(block, order_key)
+            insort(block, order_key)
             self._firsts[number] = block[0]
         position = sum(map(len, self._blocks[:number])) + index
         block = self._blocks[number]
@@ -109,7 +109,7 @@ class ChannelLog:
             found[:0] = [message_id for _, message_id in block[-need:]]
         return [self.entries[message_id] for message_id in found]
 
-    def places(self) -> Iterator[tuple[int, str]]:
+    def order_keys(self) -> Iterator[tuple[int, str]]:
         """(lamport, id) of those in memory, in order."""
         for block in self._blocks:
             yield from block
@@ -120,9 +120,11 @@ class ChannelLog:
 
     def check(self) -> None:
         """Assert what the class promises."""
-        listed = list(self.places())
+        listed = list(self.order_keys())
         assert listed == sorted(listed)
         assert len(listed) == len(set(listed)) == len(self.entries)
         assert self._firsts == [block[0] for block in self._blocks]
-        assert all(self.entries[message_id].place == (at, message_id) for at, message_id in listed)
+        assert all(
+            self.entries[message_id].order_key == (at, message_id) for at, message_id in listed
+        )
         assert len(self.entries) <= self.window

@@ -61,8 +61,8 @@ class OutgoingBuffer:
 
     def add(self, lamport: int, message_id: str, size: int, next_at: int) -> Outgoing:
         assert message_id not in self.entries
-        places = bloom.positions(message_id, self.parameters.geometry)
-        made = Outgoing(lamport, message_id, size, next_at, places)
+        bits = bloom.positions(message_id, self.parameters.geometry)
+        made = Outgoing(lamport, message_id, size, next_at, bits)
         self.entries[message_id] = made
         self.size += size
         self.dirty[message_id] = None

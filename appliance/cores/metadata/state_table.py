@@ -201,10 +201,10 @@ class StateTable:
         entered = {key: number.to_bytes(size, "big") for key, number in numbers.items()}
         present = dict(self.store.get_all(sorted(self._doubtful)))
         if self._has_earlier:
-            places = [EARLIER_NEWEST + key[1:] for key in sorted(entered) if key not in present]
-            for place, old in self.store.get_all(places).items():
-                pending[place] = None
-                pending[DATA + place[1:]] = present[DATA + place[1:]] = old
+            keys = [EARLIER_NEWEST + key[1:] for key in sorted(entered) if key not in present]
+            for newest_key, old in self.store.get_all(keys).items():
+                pending[newest_key] = None
+                pending[DATA + newest_key[1:]] = present[DATA + newest_key[1:]] = old
         for newest, old in present.items():
             if old >= entered[newest]:
                 del entered[newest]
@@ -227,10 +227,10 @@ class StateTable:
         found = self.store.keys(self._swept, end_of(CHANGE), count)
         self._swept = found[-1] + b"\0" if len(found) == count else CHANGE
         pending[SWEPT_FACT] = self._swept
-        places = newest_of_all(found)
-        newest = self.store.get_all(places).get
-        for change, place in zip(found, places, strict=True):
-            if newest(place, b"") > progress_of(change):
+        keys = newest_of_all(found)
+        newest = self.store.get_all(keys).get
+        for change, newest_key in zip(found, keys, strict=True):
+            if newest(newest_key, b"") > progress_of(change):
                 pending[change] = None
 
     def written(self) -> None:

@@ -56,37 +56,37 @@ class Challenges:
     _known: dict[tuple[str, str], _Known] = field(default_factory=dict)
     _refused: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
-    def take(self, place: tuple[str, str], now_ms: int) -> tuple[Challenge, int] | None:
+    def take(self, destination: tuple[str, str], now_ms: int) -> tuple[Challenge, int] | None:
         """A challenge and its next count, or None: ask for one."""
-        known = self._known.get(place)
+        known = self._known.get(destination)
         if known is None:
             return None
         if now_ms - known.learned_ms > FARM_CHALLENGE_AGE_MS_MAX or known.count >= _COUNT_MAX:
-            del self._known[place]
+            del self._known[destination]
             return None
         known.count += 1
         return known.challenge, known.count
 
-    def learn(self, place: tuple[str, str], challenge: Challenge, now_ms: int) -> None:
-        self._known[place] = _Known(challenge, now_ms)
+    def learn(self, destination: tuple[str, str], challenge: Challenge, now_ms: int) -> None:
+        self._known[destination] = _Known(challenge, now_ms)
 
-    def forget(self, place: tuple[str, str]) -> None:
-        self._known.pop(place, None)
+    def forget(self, destination: tuple[str, str]) -> None:
+        self._known.pop(destination, None)
 
-    def on_refused(self, place: tuple[str, str], now_ms: int) -> int:
+    def on_refused(self, destination: tuple[str, str], now_ms: int) -> int:
         """A login was refused for good: how long to wait before the next, doubled each time."""
         pause_ms = min(
-            self._refused.get(place, (0, 0))[1] * 2 or FARM_RETRY_MS_MIN, FARM_RETRY_MS_MAX
+            self._refused.get(destination, (0, 0))[1] * 2 or FARM_RETRY_MS_MIN, FARM_RETRY_MS_MAX
         )
-        self._refused[place] = (now_ms, pause_ms)
+        self._refused[destination] = (now_ms, pause_ms)
         return pause_ms
 
-    def on_accepted(self, place: tuple[str, str]) -> None:
-        self._refused.pop(place, None)
+    def on_accepted(self, destination: tuple[str, str]) -> None:
+        self._refused.pop(destination, None)
 
-    def wait_ms(self, place: tuple[str, str], now_ms: int) -> int:
+    def wait_ms(self, destination: tuple[str, str], now_ms: int) -> int:
         """How long a dialler has to stay away from there."""
-        since_ms, pause_ms = self._refused.get(place, (now_ms, 0))
+        since_ms, pause_ms = self._refused.get(destination, (now_ms, 0))
         return max(0, since_ms + pause_ms - now_ms)
 
 
@@ -139,7 +139,7 @@ class ClientLogin:
     ) -> None:
         """`host`: host:port for the Host field. `absolute`: through a proxy without CONNECT."""
         self._challenges, self._credentials = challenges, credentials
-        self._place = (endpoint, farm)
+        self._destination = (endpoint, farm)
         self._host, self._features = host, features
         self._uri = path_of(farm)
         self._target = f"http://{host}{self._uri}" if absolute else self._uri
@@ -154,7 +154,7 @@ class ClientLogin:
         """What to send first on a new connection; `draw`: so many random bytes."""
         self._head = HeadBuffer()
         self._sent = None
-        taken = self._challenges.take(self._place, now_ms)
+        taken = self._challenges.take(self._destination, now_ms)
         fields = [("Host", self._host), ("Cache-Control", "no-cache")]
         if self._proxy_authorization is not None:
             fields.append(("Proxy-Authorization", self._proxy_authorization))
@@ -223,14 +223,14 @@ class ClientLogin:
         if challenge is None:
             return self._give_up("algorithm_refused", now_ms)
         if self._sent is None:
-            self._challenges.learn(self._place, challenge, now_ms)
+            self._challenges.learn(self._destination, challenge, now_ms)
             return Again()
         if challenge.stale and not self._renewed:
             self._renewed = True
             self._challenges.counts["stale"] += 1
-            self._challenges.learn(self._place, challenge, now_ms)
+            self._challenges.learn(self._destination, challenge, now_ms)
             return Again()
-        self._challenges.forget(self._place)
+        self._challenges.forget(self._destination)
         if self._dropped or self._renewed:
             return self._give_up("credentials_refused", now_ms)
         self._dropped = True
@@ -254,7 +254,7 @@ class ClientLogin:
             return self._give_up("server_proof_missing", now_ms)
         if info is not None and not self._proves(parameters_of(info), sent):
             return self._give_up("server_proof_wrong", now_ms)
-        self._challenges.on_accepted(self._place)
+        self._challenges.on_accepted(self._destination)
         agreed = answer.fields.words("farm-features")
         features = frozenset(word for word in self._features if word in agreed)
         return Entered(features, decode_hint(answer.fields), self._head.rest)
@@ -276,4 +276,4 @@ class ClientLogin:
 
     def _give_up(self, reason: str, now_ms: int) -> GaveUp:
         self._challenges.counts[reason] += 1
-        return GaveUp(reason, self._challenges.on_refused(self._place, now_ms))
+        return GaveUp(reason, self._challenges.on_refused(self._destination, now_ms))

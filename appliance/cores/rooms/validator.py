@@ -117,7 +117,7 @@ class Validator:
             return MSG_ID_TAKEN, 0, 0
         if log_seq < full_log_seq and room_row != CREATED and window_row != CREATED:
             return ACCEPTED, room_row, window_row
-        return self._place(
+        return self._fits(
             log_seq,
             timestamp,
             kind,
@@ -203,7 +203,7 @@ class Validator:
         announced = self._shipping.state.announced_end > 0
         return not announced and self._retention.may_give_up(retain.oldest, log_seq)
 
-    def _place(
+    def _fits(
         self,
         log_seq: int,
         timestamp: int,

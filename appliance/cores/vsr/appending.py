@@ -22,10 +22,10 @@ def unaware(member: Member, bit: int) -> int:
     """The place of a member that has not said lately that its program knows this; -1: all have."""
     assert bit in (ROUTE_BINDS, ROUTE_CORRECTS)
     assert len(member.peers) == len(member.members)
-    for place, peer in enumerate(member.peers):
+    for member_index, peer in enumerate(member.peers):
         bits, tick = peer.knows
-        if place != member.index and (not bits & bit or member.tick - tick > TOLD_TICKS_MAX):
-            return place
+        if member_index != member.index and (not bits & bit or member.tick - tick > TOLD_TICKS_MAX):
+            return member_index
     return -1
 
 

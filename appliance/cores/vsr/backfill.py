@@ -17,7 +17,7 @@ from appliance.cores.vsr.chunks import Wanted
 from appliance.cores.vsr.member import Member
 from appliance.formats import checkpoint as ck
 from appliance.formats import segment as seg
-from appliance.formats.checkpoint import Place
+from appliance.formats.checkpoint import ChunkLocation
 from appliance.formats.geometry import RECORD_SIZE
 
 SEGMENTS_AT_ONCE = 3
@@ -30,8 +30,8 @@ class Segment:
 
     def __init__(self, number: int, footer: Wanted) -> None:
         assert number >= 0
-        assert footer.place.kind == ck.KIND_FOOTER
-        assert footer.place.number == number
+        assert footer.location.kind == ck.KIND_FOOTER
+        assert footer.location.number == number
         self.number = number
         self.footer = footer
         self.leaves: list[Wanted] = []  # in order; known when the footer is here
@@ -55,7 +55,7 @@ class Backfill:
         self.next = number  # to be begun, when its id is known
         self.next_id: bytes | None = segment_id
         self.segments: deque[Segment] = deque()  # the newest first
-        self.chunks: dict[Place, Wanted] = {}
+        self.chunks: dict[ChunkLocation, Wanted] = {}
 
     @property
     def number(self) -> int:
@@ -111,20 +111,20 @@ def _leave_dropped(work: Backfill, oldest: int) -> None:
 
 
 def _forget(work: Backfill, segment: Segment) -> None:
-    assert segment.footer.place in work.chunks
-    assert work.chunks[segment.footer.place] is segment.footer
+    assert segment.footer.location in work.chunks
+    assert work.chunks[segment.footer.location] is segment.footer
     for chunk in (segment.footer, *segment.leaves):
-        del work.chunks[chunk.place]
+        del work.chunks[chunk.location]
 
 
 def _begin_segment(member: Member, work: Backfill, segment_id: bytes) -> None:
     assert work.low <= work.next
     assert len(work.segments) < SEGMENTS_AT_ONCE
-    place = Place(ck.KIND_FOOTER, 0, 0, work.next)
-    footer = Wanted(segment_id, place, _on_footer)
-    assert place not in work.chunks
+    location = ChunkLocation(ck.KIND_FOOTER, 0, 0, work.next)
+    footer = Wanted(segment_id, location, _on_footer)
+    assert location not in work.chunks
     work.segments.append(Segment(work.next, footer))
-    work.chunks[place] = footer
+    work.chunks[location] = footer
     work.next, work.next_id = work.next - 1, None
     chunks.read_local(member, footer, member.geometry.footer_size_max)
 
@@ -141,16 +141,16 @@ def _on_footer(member: Member, chunk: Wanted, data: bytes) -> None:
     footer = seg.decode_footer(data, member.geometry)
     for i, leaf_id in enumerate(seg.footer_leaf_ids(data, footer)):
         records = seg.leaf_record_count(member.geometry, i)
-        leaf = Wanted(leaf_id, Place(ck.KIND_LEAF, records, i, segment.number), _on_leaf)
+        leaf = Wanted(leaf_id, ChunkLocation(ck.KIND_LEAF, records, i, segment.number), _on_leaf)
         segment.leaves.append(leaf)
-        work.chunks[leaf.place] = leaf
+        work.chunks[leaf.location] = leaf
         chunks.read_local(member, leaf, records * RECORD_SIZE)
     work.next_id = footer.previous_id  # only the last segment's footer is ever outstanding
 
 
 def _on_leaf(_member: Member, chunk: Wanted, data: bytes) -> None:
     assert chunk.data is None
-    assert chunk.place.kind == ck.KIND_LEAF
+    assert chunk.location.kind == ck.KIND_LEAF
     chunk.data = data
 
 
@@ -162,12 +162,12 @@ def _write(member: Member, segment: Segment) -> None:
     assert segment.writes < 0
     assert segment.footer.data is not None
     segment.writes = 0
-    address, _ = chunks.local_address(member, segment.leaves[0].place)
+    address, _ = chunks.local_address(member, segment.leaves[0].location)
     for start, end in _spans(segment.leaves):
         data = _between(segment.leaves, start, end)
         segment.writes += chunks.write_in_steps(member, address + start, data, _on_written, segment)
     if segment.footer.remote and segment.footer.data is not None:
-        address, _ = chunks.local_address(member, segment.footer.place)
+        address, _ = chunks.local_address(member, segment.footer.location)
         segment.writes += chunks.write_in_steps(
             member, address, [segment.footer.data], _on_written, segment
         )
@@ -181,7 +181,7 @@ def _spans(leaves: list[Wanted]) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     end = 0
     for leaf in leaves:
-        start, end = end, end + leaf.place.count * RECORD_SIZE
+        start, end = end, end + leaf.location.count * RECORD_SIZE
         if not leaf.remote:
             continue
         first, last = start - start % SECTOR_SIZE, end + -end % SECTOR_SIZE

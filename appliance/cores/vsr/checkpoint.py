@@ -136,7 +136,9 @@ def _begin(member: Member) -> None:
     claim_zone(member, header.op)
     zone = zone_address(member, header.op)
     for index, data in writes:
-        address = zone + ck.zone_offset(geometry, ck.Place(ck.KIND_TABLE, 0, index, header.op))
+        address = zone + ck.zone_offset(
+            geometry, ck.ChunkLocation(ck.KIND_TABLE, 0, index, header.op)
+        )
         _write(member, now, address, data)
     _write(member, now, zone, manifest)
     for entry, reply in member.sessions.dirty_replies():
@@ -163,8 +165,8 @@ def claim_zone(member: Member, op: int) -> None:
     zone = member.geometry.checkpoint_zone
     for held in [held for held in member.manifests if zone(held) == zone(op)]:
         del member.manifests[held]
-    for place in [place for place in member.mending if zone(place.number) == zone(op)]:
-        del member.mending[place]
+    for location in [location for location in member.mending if zone(location.number) == zone(op)]:
+        del member.mending[location]
 
 
 def freeze_everything(member: Member) -> None:

@@ -19,7 +19,7 @@ from appliance.cores.vsr.member import Member
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats import segment as seg
-from appliance.formats.checkpoint import Place
+from appliance.formats.checkpoint import ChunkLocation
 from appliance.formats.command import (
     CHUNK_ENTRY_SIZE,
     CHUNKS_PER_MESSAGE_MAX,
@@ -38,12 +38,12 @@ MEND_TRIES_MAX = 20  # then no peer has it any more: the next checkpoints write 
 class Chunk:
     """A piece of a checkpoint or of a segment: what it hashes to, and where it lies."""
 
-    __slots__ = ("id", "place")
+    __slots__ = ("id", "location")
 
-    def __init__(self, chunk_id: bytes, place: Place) -> None:
+    def __init__(self, chunk_id: bytes, location: ChunkLocation) -> None:
         assert len(chunk_id) == 32
         self.id = chunk_id
-        self.place = place
+        self.location = location
 
 
 class Wanted(Chunk):
@@ -51,8 +51,8 @@ class Wanted(Chunk):
 
     __slots__ = ("then", "data", "reading", "asked_tick", "peer", "remote", "tries")
 
-    def __init__(self, chunk_id: bytes, place: Place, then: "Then") -> None:
-        super().__init__(chunk_id, place)
+    def __init__(self, chunk_id: bytes, location: ChunkLocation, then: "Then") -> None:
+        super().__init__(chunk_id, location)
         self.then = then
         self.data: bytes | None = None
         self.reading = False
@@ -68,24 +68,24 @@ Then = Callable[[Member, Wanted, bytes], None]
 def matches(chunk: Chunk, data: bytes | memoryview) -> bool:
     """Whether `data` is the chunk wanted."""
     assert len(chunk.id) == 32
-    if chunk.place.kind == ck.KIND_LEAF:
-        return len(data) == chunk.place.count * RECORD_SIZE and seg.leaf_id(data) == chunk.id
+    if chunk.location.kind == ck.KIND_LEAF:
+        return len(data) == chunk.location.count * RECORD_SIZE and seg.leaf_id(data) == chunk.id
     return sha256(data) == chunk.id
 
 
-def local_address(member: Member, place: Place) -> tuple[int, int]:
+def local_address(member: Member, location: ChunkLocation) -> tuple[int, int]:
     """(address of the first sector, bytes to skip in it) of a chunk in our own data file."""
     geometry = member.geometry
     assert member.superblock is not None
-    if place.kind in (ck.KIND_MANIFEST, ck.KIND_TABLE):
-        return zone_address(member, place.number) + ck.zone_offset(geometry, place), 0
+    if location.kind in (ck.KIND_MANIFEST, ck.KIND_TABLE):
+        return zone_address(member, location.number) + ck.zone_offset(geometry, location), 0
     extent = (
-        geometry.data_size + place.number % member.superblock.segments_max * geometry.extent_size
+        geometry.data_size + location.number % member.superblock.segments_max * geometry.extent_size
     )
-    if place.kind == ck.KIND_FOOTER:
+    if location.kind == ck.KIND_FOOTER:
         return extent + geometry.segment_data_size, 0
-    offset = place.index * geometry.records_max * RECORD_SIZE
-    assert place.kind == ck.KIND_LEAF
+    offset = location.index * geometry.records_max * RECORD_SIZE
+    assert location.kind == ck.KIND_LEAF
     assert extent % SECTOR_SIZE == 0
     return extent + offset - offset % SECTOR_SIZE, offset % SECTOR_SIZE
 
@@ -103,7 +103,7 @@ def footer_of(data: bytes | None, member: Member) -> bytes | None:
 # --- what is wanted -----------------------------------------------------------------------------
 
 
-def _owners(member: Member) -> Iterator[dict[Place, Wanted]]:
+def _owners(member: Member) -> Iterator[dict[ChunkLocation, Wanted]]:
     """What is wanted, most urgent first. A checkpoint's zone still belongs to the one before until
     the superblock that names it is durable.
     """
@@ -116,7 +116,9 @@ def _owners(member: Member) -> Iterator[dict[Place, Wanted]]:
 
 def is_wanted(member: Member, chunk: Wanted) -> bool:
     """Whether `chunk` is not here yet and its owner still asks for it."""
-    return chunk.data is None and any(owner.get(chunk.place) is chunk for owner in _owners(member))
+    return chunk.data is None and any(
+        owner.get(chunk.location) is chunk for owner in _owners(member)
+    )
 
 
 def read_local(member: Member, chunk: Wanted, size: int) -> None:
@@ -126,7 +128,7 @@ def read_local(member: Member, chunk: Wanted, size: int) -> None:
     assert chunk.data is None
     assert not chunk.reading
     assert size > 0
-    address, skip = local_address(member, chunk.place)
+    address, skip = local_address(member, chunk.location)
     assert 0 <= skip < SECTOR_SIZE
     chunk.reading = True
     length = -(-(skip + size) // SECTOR_SIZE) * SECTOR_SIZE
@@ -139,17 +141,17 @@ def _on_local(member: Member, data: bytes | None, chunk: Wanted, skip: int, size
     if not is_wanted(member, chunk):
         return  # another target meanwhile
     piece = None if data is None else bytes(data[skip : skip + size])
-    if chunk.place.kind == ck.KIND_FOOTER:
+    if chunk.location.kind == ck.KIND_FOOTER:
         piece = footer_of(piece, member)
     if piece is not None and matches(chunk, piece):
         assert not chunk.remote
         chunk.then(member, chunk, piece)
         return
     member.mark("chunk_missing_locally")
-    if member.alone and member.fetch is not None and chunk.place in member.fetch.chunks:
+    if member.alone and member.fetch is not None and chunk.location in member.fetch.chunks:
         member.halt(
             "CHECKPOINT_CORRUPT",
-            f"{chunk.place} does not hash to its id and there is no peer to ask",
+            f"{chunk.location} does not hash to its id and there is no peer to ask",
         )
     request(member)
 
@@ -180,19 +182,19 @@ def write_in_steps(
 
 def mend(member: Member, chunk: Chunk) -> None:
     """Fetch a table chunk that was found broken, and write it where it belongs."""
-    assert chunk.place.kind == ck.KIND_TABLE
-    assert chunk.place.number in member.manifests
-    member.mending.setdefault(chunk.place, Wanted(chunk.id, chunk.place, _on_mended))
+    assert chunk.location.kind == ck.KIND_TABLE
+    assert chunk.location.number in member.manifests
+    member.mending.setdefault(chunk.location, Wanted(chunk.id, chunk.location, _on_mended))
     freeze_everything(member)  # both zones are made whole in any case
     member.timeouts["chunks"].start()
     request(member)
 
 
 def _on_mended(member: Member, chunk: Wanted, data: bytes) -> None:
-    assert member.mending[chunk.place] is chunk
-    del member.mending[chunk.place]
-    assert chunk.place.number in member.manifests
-    address, _ = local_address(member, chunk.place)
+    assert member.mending[chunk.location] is chunk
+    del member.mending[chunk.location]
+    assert chunk.location.number in member.manifests
+    address, _ = local_address(member, chunk.location)
     write_order.write(member, address, wal.padded([data]), _on_mend_written)
 
 
@@ -231,9 +233,9 @@ def request(member: Member) -> None:
             chunk.asked_tick, chunk.peer = member.tick, member.members[peer]
             chunk.tries += 1
             if chunk.tries > MEND_TRIES_MAX:
-                member.mending.pop(chunk.place, None)
+                member.mending.pop(chunk.location, None)
         assert 0 < len(batch) <= CHUNKS_PER_PEER_MAX
-        body = b"".join(encode_entry(c.id, ck.encode_place(c.place)) for c in batch)
+        body = b"".join(encode_entry(c.id, ck.encode_location(c.location)) for c in batch)
         member.send(1 << peer, member.make(env.REQUEST_CHUNK, view=member.view, body=body), body)
 
 
@@ -249,27 +251,27 @@ def on_request_chunk(member: Member, message: Message) -> None:
     asker = member.members[message.sender]
     for offset in range(0, len(body), CHUNK_ENTRY_SIZE):
         chunk_id, raw = decode_entry(body, offset)
-        place = ck.decode_place(raw, member.geometry)
-        if place is None:
+        location = ck.decode_location(raw, member.geometry)
+        if location is None:
             return member.drop("request_chunk_invalid")
-        _serve(member, Chunk(chunk_id, place), asker)
+        _serve(member, Chunk(chunk_id, location), asker)
     return None
 
 
 def _serve(member: Member, chunk: Chunk, asker: bytes) -> None:
-    place = chunk.place
+    location = chunk.location
     geometry = member.geometry
-    opening = member.fetch is not None and member.fetch.state.header.op == place.number
-    if place.kind == ck.KIND_MANIFEST:
-        raw = member.fetch.raw if opening else member.manifests.get(place.number)
+    opening = member.fetch is not None and member.fetch.state.header.op == location.number
+    if location.kind == ck.KIND_MANIFEST:
+        raw = member.fetch.raw if opening else member.manifests.get(location.number)
         if raw:
             _send_chunk(member, chunk, raw, asker)
             return None
-    by_checkpoint = place.kind in (ck.KIND_MANIFEST, ck.KIND_TABLE)
-    if by_checkpoint and place.number % geometry.checkpoint_ops:
+    by_checkpoint = location.kind in (ck.KIND_MANIFEST, ck.KIND_TABLE)
+    if by_checkpoint and location.number % geometry.checkpoint_ops:
         return member.drop("request_chunk_invalid")
-    if place.kind == ck.KIND_LEAF and member.state_ready:
-        data = member.state_machine.leaf(place.number, place.index, place.count)
+    if location.kind == ck.KIND_LEAF and member.state_ready:
+        data = member.state_machine.leaf(location.number, location.index, location.count)
         if data is not None:
             return _send_chunk(member, chunk, data, asker)
     if member.reads_for_chunks >= READS_FOR_OTHERS_MAX:
@@ -278,14 +280,14 @@ def _serve(member: Member, chunk: Chunk, asker: bytes) -> None:
         ck.KIND_MANIFEST: MANIFEST_SIZE_MAX,
         ck.KIND_TABLE: geometry.table_chunk_size,
         ck.KIND_FOOTER: geometry.footer_size_max,
-        ck.KIND_LEAF: place.count * RECORD_SIZE,
+        ck.KIND_LEAF: location.count * RECORD_SIZE,
     }
-    assert place.kind in sizes
-    address, skip = local_address(member, place)
+    assert location.kind in sizes
+    address, skip = local_address(member, location)
     assert 0 <= member.reads_for_chunks < READS_FOR_OTHERS_MAX
     member.reads_for_chunks += 1
-    length = -(-(skip + sizes[place.kind]) // SECTOR_SIZE) * SECTOR_SIZE
-    member.read(address, length, _on_served, chunk, skip, sizes[place.kind], asker)
+    length = -(-(skip + sizes[location.kind]) // SECTOR_SIZE) * SECTOR_SIZE
+    member.read(address, length, _on_served, chunk, skip, sizes[location.kind], asker)
     return None
 
 
@@ -296,9 +298,9 @@ def _on_served(
     assert size > 0
     member.reads_for_chunks -= 1
     piece = None if data is None else bytes(data[skip : skip + size])
-    if chunk.place.kind == ck.KIND_FOOTER:
+    if chunk.location.kind == ck.KIND_FOOTER:
         piece = footer_of(piece, member)
-    elif chunk.place.kind == ck.KIND_MANIFEST and piece is not None:
+    elif chunk.location.kind == ck.KIND_MANIFEST and piece is not None:
         piece = piece[: ck.size_of(piece)]
     if piece is not None:
         _send_chunk(member, chunk, piece, asker)
@@ -307,7 +309,7 @@ def _on_served(
 def _send_chunk(member: Member, chunk: Chunk, data: bytes, asker: bytes) -> None:
     if not matches(chunk, data):
         return member.drop("request_chunk_other_id")
-    body = encode_entry(chunk.id, ck.encode_place(chunk.place)) + data
+    body = encode_entry(chunk.id, ck.encode_location(chunk.location)) + data
     member.count("chunks_served")
     member.send_to(asker, member.make(env.CHUNK, view=member.view, body=body), body)
     return None
@@ -317,10 +319,10 @@ def _wanted(member: Member, body: bytes | memoryview) -> Wanted | None:
     """The chunk that a message brings, if it is still wanted."""
     assert len(body) >= CHUNK_ENTRY_SIZE
     chunk_id, raw = decode_entry(body)
-    place = ck.decode_place(raw, member.geometry)
-    if place is not None:
+    location = ck.decode_location(raw, member.geometry)
+    if location is not None:
         for owner in _owners(member):
-            chunk = owner.get(place)
+            chunk = owner.get(location)
             if chunk is not None and chunk.data is None and chunk.id == chunk_id:
                 return chunk
     return None
@@ -329,7 +331,7 @@ def _wanted(member: Member, body: bytes | memoryview) -> Wanted | None:
 def ignores_chunk(member: Member, message: Message) -> str | None:
     """Why a chunk is of no use; None: it is, if it hashes to its id."""
     _, raw = decode_entry(message.body)
-    if ck.decode_place(raw, member.geometry) is None:
+    if ck.decode_location(raw, member.geometry) is None:
         return "chunk_invalid"
     return None if _wanted(member, message.body) is not None else "chunk_not_wanted"
 

@@ -187,9 +187,9 @@ class Client:
         """The next of those that vote, in their order; one that is connected, if any is."""
         assert 0 < self.replica_count <= len(self.members)
         voters = self.members[: self.replica_count]
-        place = voters.index(self.target) if self.target in voters else -1
+        member_index = voters.index(self.target) if self.target in voters else -1
         for step in range(1, self.replica_count + 1):
-            candidate = voters[(place + step) % self.replica_count]
+            candidate = voters[(member_index + step) % self.replica_count]
             if candidate in self.connected or not self.connected:
                 self.target = candidate
                 return

@@ -13,16 +13,16 @@ from appliance.formats.lives import ANSWER_DIVERGED, ANSWER_REFUSED, Refusal
 PATIENCE_TICKS = 300  # six pings of everybody
 
 
-def compare(member: Member, place: int, op: int, checkpoint_id: bytes) -> None:
+def compare(member: Member, member_index: int, op: int, checkpoint_id: bytes) -> None:
     """A member says that it holds this state; `checkpoint_id` is the first half of its name."""
-    assert place != member.index
+    assert member_index != member.index
     assert len(checkpoint_id) == 16
-    peer, own = member.peers[place], member.checkpoint
+    peer, own = member.peers[member_index], member.checkpoint
     peer.checkpoint, peer.checkpoint_id = op, checkpoint_id
     if own is None or member.syncing or op != own.header.op or op == 0:
         return
-    peer_id = member.members[place]
-    assert member.peers[place].checkpoint == own.header.op
+    peer_id = member.members[member_index]
+    assert member.peers[member_index].checkpoint == own.header.op
     if ck.short_id(own.checkpoint_id) == checkpoint_id:
         member.diverged.pop(peer_id, None)
         return
@@ -39,8 +39,8 @@ def check(member: Member) -> None:
     ours = ck.short_id(own.checkpoint_id)
     assert member.diverged
     held: dict[bytes, int] = {ours: 0 if member.is_standby else 1}
-    for place, peer in enumerate(member.peers[: member.replica_count]):
-        if place != member.index and peer.checkpoint == own.header.op:
+    for member_index, peer in enumerate(member.peers[: member.replica_count]):
+        if member_index != member.index and peer.checkpoint == own.header.op:
             held[peer.checkpoint_id] = held.get(peer.checkpoint_id, 0) + 1
     majority = member.replica_count // 2 + 1
     assert sum(held.values()) <= member.replica_count

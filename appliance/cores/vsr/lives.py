@@ -116,7 +116,9 @@ def ping(member: Member) -> None:
             commit=_commit_durable(member),
             held=member.held,
             lives=member.superblock.lives,
-            remembered=[_heard(member, place) for place in range(len(member.members))],
+            remembered=[
+                _heard(member, member_index) for member_index in range(len(member.members))
+            ],
         )
     )
     area = cmd.Ping.pack(member.monotonic_ns, ck.short_id(member.checkpoint.checkpoint_id))
@@ -132,11 +134,11 @@ def ping(member: Member) -> None:
     member.send(member.others, header, body, ROUTE_CORRECTS | ROUTE_BINDS)
 
 
-def _heard(member: Member, place: int) -> int:
+def _heard(member: Member, member_index: int) -> int:
     """The newest life that was heard of a member, also one that was refused: whoever is new there
     must go on above it, as links let nothing through that comes under a lower number."""
-    known = remembered(member, member.members[place])
-    return max(known.incarnation, member.peers[place].life_refused)
+    known = remembered(member, member.members[member_index])
+    return max(known.incarnation, member.peers[member_index].life_refused)
 
 
 def _start(member: Member) -> int:
@@ -158,11 +160,11 @@ def _commit_durable(member: Member) -> int:
     return floor
 
 
-def pong(member: Member, place: int, stamp: int, incarnation: int) -> None:
+def pong(member: Member, member_index: int, stamp: int, incarnation: int) -> None:
     """Answer a ping: our wall clock, and what is held durably of whoever asked."""
-    assert place != member.index
+    assert member_index != member.index
     assert stamp >= 0
-    block, replica_id = member.superblock, member.members[place]
+    block, replica_id = member.superblock, member.members[member_index]
     assert block is not None
     told = Told()
     if block.told and replica_id in block.members:
@@ -180,21 +182,21 @@ def pong(member: Member, place: int, stamp: int, incarnation: int) -> None:
         area=cmd.Pong.pack(stamp, member.realtime_us),
         body=body,
     )
-    member.send(1 << place, header, body)
+    member.send(1 << member_index, header, body)
 
 
 def on_durable(member: Member) -> None:
     """The superblock has grown: a life that was heard of may be in it now."""
     for replica_id, (stamp, incarnation) in list(member.introductions.items()):
-        place = member.index_of(replica_id)
+        member_index = member.index_of(replica_id)
         block = member.superblock
         assert block is not None
-        if place < 0:
+        if member_index < 0:
             del member.introductions[replica_id]
         elif block.told and replica_id in block.members:
             if block.told[block.members.index(replica_id)].incarnation >= incarnation:
                 del member.introductions[replica_id]
-                pong(member, place, stamp, incarnation)
+                pong(member, member_index, stamp, incarnation)
 
 
 # --- judging ------------------------------------------------------------------------------------
@@ -223,13 +225,13 @@ def forgotten(told: Told, life: Life) -> str:
     return ""
 
 
-def _must_hold(member: Member, place: int) -> Told:
+def _must_hold(member: Member, member_index: int) -> Told:
     """What is remembered of a member, and what it cannot but hold: of two replicas whatever is
     committed in this epoch was acknowledged by both.
     """
-    told = member.told.get(member.members[place], Told())
-    assert place != member.index
-    both = member.replica_count == 2 and max(place, member.index) < 2
+    told = member.told.get(member.members[member_index], Told())
+    assert member_index != member.index
+    both = member.replica_count == 2 and max(member_index, member.index) < 2
     committed = denial.known_committed(member) if both and told.incarnation else 0
     if committed > max(told.commit, member.configuration.op):
         return told._replace(commit=committed)
@@ -309,9 +311,13 @@ def _refuse(member: Member, replica_id: bytes, reason: str) -> None:
     member.refused[replica_id] = Refusal(reason)
 
 
-def refuses(member: Member, place: int, command: int) -> bool:
+def refuses(member: Member, member_index: int, command: int) -> bool:
     """Whether a message of this member is not listened to: all but its word on who it is."""
-    return bool(member.refused) and command != env.PING and member.members[place] in member.refused
+    return (
+        bool(member.refused)
+        and command != env.PING
+        and member.members[member_index] in member.refused
+    )
 
 
 def heard_back(member: Member, message: Message) -> None:

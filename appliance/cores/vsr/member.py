@@ -166,7 +166,7 @@ class Member:
         self.replica_count = 0
         self.standby_count = 0
         self.members: list[bytes] = []
-        self._places: dict[bytes, int] = {}  # the same by id
+        self._indexes: dict[bytes, int] = {}  # the same by id
         self._addressed: dict[int, tuple[bytes, ...]] = {}  # ids by the mask of their places
         self.epoch = 0
         # what of the four above is made: the newest known; and the one as of commit_min
@@ -314,13 +314,13 @@ class Member:
         before = dict(zip(self.members, self.peers, strict=True))
         if configuration.epoch != self.epoch:
             before = {}
-        place = (self.index, self.replica_count, self.epoch)
+        standing = (self.index, self.replica_count, self.epoch)
         self.configuration = configuration
         self.members = list(configuration.members)
-        self._places = {replica_id: place for place, replica_id in enumerate(self.members)}
+        self._indexes = {replica_id: index for index, replica_id in enumerate(self.members)}
         self._addressed = {}
         self.told = keep(self.told, self.members)
-        self.refused = {known: why for known, why in self.refused.items() if known in self._places}
+        self.refused = {known: why for known, why in self.refused.items() if known in self._indexes}
         self.find_introduced()
         self.replica_count = configuration.replica_count
         self.standby_count = configuration.standby_count
@@ -332,7 +332,7 @@ class Member:
         for peer in self.peers:
             peer.outstanding = 0
         self.repairs.clear()
-        if place != (self.index, self.replica_count, self.epoch):
+        if standing != (self.index, self.replica_count, self.epoch):
             self.dvcs = [None] * self.replica_count
             self.clock = Clock(
                 index=self.index, replica_count=self.replica_count, quorum=self.quorum_replication
@@ -347,7 +347,7 @@ class Member:
 
     def index_of(self, replica_id: bytes) -> int:
         """The place of a member; -1: it is none."""
-        return self._places.get(replica_id, -1)
+        return self._indexes.get(replica_id, -1)
 
     def find_introduced(self) -> None:
         """The bits of the members to which this life is introduced."""
@@ -366,7 +366,7 @@ class Member:
         """The ids of the members of `mask`, in their order."""
         found = self._addressed.get(mask)
         if found is None:
-            ids = (known for place, known in enumerate(self.members) if mask >> place & 1)
+            ids = (known for index, known in enumerate(self.members) if mask >> index & 1)
             found = self._addressed[mask] = tuple(ids)
         return found
 
@@ -504,9 +504,9 @@ class Member:
 
     def send_to(self, replica_id: bytes, header: Header, body: bytes | memoryview = b"") -> None:
         """Answer a member that asked some time ago, if it still is one."""
-        place = self.index_of(replica_id)
-        if place >= 0:
-            self.send(1 << place, header, body)
+        member_index = self.index_of(replica_id)
+        if member_index >= 0:
+            self.send(1 << member_index, header, body)
 
     def send_client(self, client: bytes, header: Header, body: bytes = b"") -> None:
         """Answer the connection on which `client` was last heard."""
@@ -552,10 +552,10 @@ class Member:
         """An event was ignored for a named reason."""
         self.count("dropped_" + reason)
 
-    def suspect(self, place: int, reason: str) -> None:
+    def suspect(self, member_index: int, reason: str) -> None:
         """A member said what no member says that follows the protocol: dropped, and told of."""
         self.drop(reason)
-        known = self.suspicions.setdefault(self.members[place], {})
+        known = self.suspicions.setdefault(self.members[member_index], {})
         known[reason] = known.get(reason, 0) + 1
 
     def enter(self, event: Event) -> None:

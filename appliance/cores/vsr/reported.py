@@ -15,7 +15,7 @@ from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import segment as seg
-from appliance.formats.checkpoint import Place
+from appliance.formats.checkpoint import ChunkLocation
 
 
 class Reports:
@@ -98,7 +98,7 @@ def _read_footer(member: Member, number: int) -> None:
     assert number >= 0
     assert not member.reports.reading
     member.reports.reading = True
-    address, _ = chunks.local_address(member, Place(ck.KIND_FOOTER, 0, 0, number))
+    address, _ = chunks.local_address(member, ChunkLocation(ck.KIND_FOOTER, 0, 0, number))
     length = -(-member.geometry.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE
     member.read(address, length, _on_footer, number)
 

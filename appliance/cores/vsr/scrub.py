@@ -20,7 +20,7 @@ from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import segment as seg
 from appliance.formats import superblock as sb
-from appliance.formats.checkpoint import Place
+from appliance.formats.checkpoint import ChunkLocation
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import (
     HEADER_SIZE,
@@ -214,23 +214,23 @@ def _written(member: Member) -> None:
 
 def _chunk(member: Member, tour: Tour) -> None:
     """Manifest and table chunks of the checkpoints whose manifests we hold, the newest first."""
-    items: list[tuple[bytes, Place, int]] = []
-    for op in sorted(member.manifests, reverse=True):
-        raw = member.manifests[op]
-        items.append((ck.checkpoint_id(raw), Place(ck.KIND_MANIFEST, 0, 0, op), len(raw)))
+    items: list[tuple[bytes, ChunkLocation, int]] = []
+    for op, raw in sorted(member.manifests.items(), reverse=True):
+        items.append((ck.checkpoint_id(raw), ChunkLocation(ck.KIND_MANIFEST, 0, 0, op), len(raw)))
         manifest = ck.decode(raw, member.geometry)
         for name in TABLES:
             for i, chunk_id in enumerate(manifest.tables[name].chunk_ids):
-                place = Place(ck.KIND_TABLE, 0, ck.table_chunk_index(member.geometry, name, i), op)
-                items.append((chunk_id, place, member.geometry.table_chunk_size))
+                index = ck.table_chunk_index(member.geometry, name, i)
+                location = ChunkLocation(ck.KIND_TABLE, 0, index, op)
+                items.append((chunk_id, location, member.geometry.table_chunk_size))
     if tour.next >= len(items):
         return _turn(tour)
-    chunk_id, place, size = items[tour.next]
+    chunk_id, location, size = items[tour.next]
     tour.next += 1
     tour.busy = True
-    address = zone_address(member, place.number) + ck.zone_offset(member.geometry, place)
+    address = zone_address(member, location.number) + ck.zone_offset(member.geometry, location)
     length = -(-size // SECTOR_SIZE) * SECTOR_SIZE
-    member.read(address, length, _on_chunk, chunks.Chunk(chunk_id, place), size)
+    member.read(address, length, _on_chunk, chunks.Chunk(chunk_id, location), size)
     return None
 
 
@@ -238,12 +238,12 @@ def _on_chunk(member: Member, data: bytes | None, chunk: chunks.Chunk, size: int
     assert member.tour.busy
     member.tour.busy = False
     good = data is not None and chunks.matches(chunk, bytes(data[:size])) and is_zero(data[size:])
-    if good or chunk.place.number not in member.manifests:
+    if good or chunk.location.number not in member.manifests:
         return  # or overwritten meanwhile
     member.mark("scrub_found_chunk")
-    if chunk.place.kind == ck.KIND_MANIFEST:
-        raw = member.manifests[chunk.place.number]
-        address = zone_address(member, chunk.place.number)
+    if chunk.location.kind == ck.KIND_MANIFEST:
+        raw = member.manifests[chunk.location.number]
+        address = zone_address(member, chunk.location.number)
         write_order.write(member, address, wal.padded([raw]), _written)
     else:
         chunks.mend(member, chunk)
@@ -271,7 +271,7 @@ def _open(member: Member, tour: Tour) -> None:
 
 def _extent(member: Member, number: int) -> int:
     """The address of the extent of segment `number`."""
-    return chunks.local_address(member, Place(ck.KIND_LEAF, 0, 0, number))[0]
+    return chunks.local_address(member, ChunkLocation(ck.KIND_LEAF, 0, 0, number))[0]
 
 
 def _on_open(member: Member, data: bytes | None, number: int, address: int, wanted: bytes) -> None:
@@ -315,8 +315,7 @@ def _segment(member: Member, tour: Tour) -> None:
         return _turn(tour)  # it was dropped meanwhile
     geometry = member.geometry
     if not tour.footer:
-        place = Place(ck.KIND_FOOTER, 0, 0, tour.segment)
-        address, _ = chunks.local_address(member, place)
+        address, _ = chunks.local_address(member, ChunkLocation(ck.KIND_FOOTER, 0, 0, tour.segment))
         tour.busy = True
         length = -(-geometry.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE
         member.read(address, length, _on_footer, tour.segment)
@@ -325,8 +324,9 @@ def _segment(member: Member, tour: Tour) -> None:
     ids = seg.footer_leaf_ids(tour.footer, footer)
     if tour.next < len(ids):
         records = seg.leaf_record_count(geometry, tour.next)
-        chunk = chunks.Chunk(ids[tour.next], Place(ck.KIND_LEAF, records, tour.next, tour.segment))
-        address, skip = chunks.local_address(member, chunk.place)
+        location = ChunkLocation(ck.KIND_LEAF, records, tour.next, tour.segment)
+        chunk = chunks.Chunk(ids[tour.next], location)
+        address, skip = chunks.local_address(member, chunk.location)
         length = -(-(skip + records * RECORD_SIZE) // SECTOR_SIZE) * SECTOR_SIZE
         tour.next += 1
         tour.busy = True
@@ -368,7 +368,7 @@ def _write_footer(member: Member, number: int, footer: bytes) -> None:
     """Write again a footer that is whole, for what rotted behind it: no peer is asked for that."""
     member.mark("scrub_found_segment")
     if number >= member.state_machine.oldest_segment:  # else its extent may be another one's
-        address, _ = chunks.local_address(member, Place(ck.KIND_FOOTER, 0, 0, number))
+        address, _ = chunks.local_address(member, ChunkLocation(ck.KIND_FOOTER, 0, 0, number))
         write_order.write(member, address, wal.padded([footer]), _written)
 
 
@@ -380,7 +380,7 @@ def _on_leaf(
     tour.busy = False
     if tour.segment != number:
         return
-    size = chunk.place.count * RECORD_SIZE
+    size = chunk.location.count * RECORD_SIZE
     if data is None or not chunks.matches(chunk, bytes(data[skip : skip + size])):
         _mend_segment(member, tour, number)
 

@@ -29,7 +29,7 @@ from appliance.cores.vsr.chunks import Wanted
 from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.status import Event
 from appliance.formats import checkpoint as ck
-from appliance.formats.checkpoint import Place
+from appliance.formats.checkpoint import ChunkLocation
 from appliance.formats.envelope import Header
 from appliance.formats.geometry import RECORD_SIZE, TABLES
 from appliance.formats.group import Configuration
@@ -45,7 +45,7 @@ class Fetch:
         self.state = state
         self.manifest: ck.Manifest | None = None
         self.raw = b""
-        self.chunks: dict[Place, Wanted] = {}
+        self.chunks: dict[ChunkLocation, Wanted] = {}
         self.writes = 0
         self.leaves_written = False
 
@@ -158,9 +158,9 @@ def begin(member: Member, *, local: bool) -> None:
     checkpoint.claim_zone(member, state.header.op)
     fetch = Fetch(state)
     member.fetch = fetch
-    place = Place(ck.KIND_MANIFEST, 0, 0, state.header.op)
-    chunk = Wanted(state.checkpoint_id, place, _on_fetched)
-    fetch.chunks[place] = chunk
+    location = ChunkLocation(ck.KIND_MANIFEST, 0, 0, state.header.op)
+    chunk = Wanted(state.checkpoint_id, location, _on_fetched)
+    fetch.chunks[location] = chunk
     member.timeouts["chunks"].start()
     if local:
         chunks.read_local(member, chunk, state.manifest_size)
@@ -170,13 +170,13 @@ def _on_fetched(member: Member, chunk: Wanted, data: bytes) -> None:
     """A chunk of the checkpoint's state is here and verified."""
     fetch: Fetch = member.fetch
     assert chunk.data is None
-    assert fetch.chunks[chunk.place] is chunk
+    assert fetch.chunks[chunk.location] is chunk
     chunk.data = data
-    if chunk.remote and chunk.place.kind != ck.KIND_LEAF:
-        address, _ = chunks.local_address(member, chunk.place)
+    if chunk.remote and chunk.location.kind != ck.KIND_LEAF:
+        address, _ = chunks.local_address(member, chunk.location)
         fetch.writes += 1
         write_order.write(member, address, wal.padded([data]), _on_chunk_written, fetch)
-    if chunk.place.kind == ck.KIND_MANIFEST:
+    if chunk.location.kind == ck.KIND_MANIFEST:
         _open_manifest(member, fetch, data, local=not chunk.remote)
 
 
@@ -195,15 +195,15 @@ def _open_manifest(member: Member, fetch: Fetch, raw: bytes, *, local: bool) -> 
     wanted: list[tuple[Wanted, int]] = []
     for name in TABLES:
         for i, chunk_id in enumerate(manifest.tables[name].chunk_ids):
-            place = Place(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, i), op)
-            wanted.append((Wanted(chunk_id, place, _on_fetched), geometry.table_chunk_size))
+            location = ChunkLocation(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, i), op)
+            wanted.append((Wanted(chunk_id, location, _on_fetched), geometry.table_chunk_size))
     number, count = divmod(manifest.log_seq, geometry.segment_records)
     for i, chunk_id in enumerate(manifest.leaf_ids):
         records = min(geometry.records_max, count - i * geometry.records_max)
-        place = Place(ck.KIND_LEAF, records, i, number)
-        wanted.append((Wanted(chunk_id, place, _on_fetched), records * RECORD_SIZE))
+        location = ChunkLocation(ck.KIND_LEAF, records, i, number)
+        wanted.append((Wanted(chunk_id, location, _on_fetched), records * RECORD_SIZE))
     for chunk, size in wanted:
-        fetch.chunks[chunk.place] = chunk
+        fetch.chunks[chunk.location] = chunk
         if local or not member.sync_op_max:
             chunks.read_local(member, chunk, size)
     chunks.request(member)
@@ -227,8 +227,8 @@ def advance(member: Member) -> None:
 
 def _leaves(fetch: Fetch) -> list[Wanted]:
     assert fetch.manifest is not None
-    leaves = [c for c in fetch.chunks.values() if c.place.kind == ck.KIND_LEAF]
-    return sorted(leaves, key=lambda c: c.place.index)
+    leaves = [c for c in fetch.chunks.values() if c.location.kind == ck.KIND_LEAF]
+    return sorted(leaves, key=lambda c: c.location.index)
 
 
 def _write_leaves(member: Member, fetch: Fetch) -> None:
@@ -239,7 +239,9 @@ def _write_leaves(member: Member, fetch: Fetch) -> None:
     leaves = _leaves(fetch)
     if not any(c.remote for c in leaves):
         return
-    address, _ = chunks.local_address(member, Place(ck.KIND_LEAF, 1, 0, leaves[0].place.number))
+    address, _ = chunks.local_address(
+        member, ChunkLocation(ck.KIND_LEAF, 1, 0, leaves[0].location.number)
+    )
     data = [c.data for c in leaves if c.data is not None]
     fetch.writes += chunks.write_in_steps(member, address, data, _on_chunk_written, fetch)
 
@@ -253,11 +255,11 @@ def _finish(member: Member, fetch: Fetch) -> None:
     assert manifest is not None
     tables: dict[str, list[bytes]] = {}
     for name in TABLES:
-        places = [
-            Place(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, i), op)
+        locations = [
+            ChunkLocation(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, i), op)
             for i in range(len(manifest.tables[name].chunk_ids))
         ]
-        tables[name] = [fetch.chunks[p].data for p in places]  # type: ignore[misc]
+        tables[name] = [fetch.chunks[p].data for p in locations]  # type: ignore[misc]
     number = manifest.log_seq // geometry.segment_records
     leaves = [c.data for c in _leaves(fetch) if c.data is not None]
     member.state_machine.restore(manifest, tables, leaves)

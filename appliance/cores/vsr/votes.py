@@ -5,10 +5,10 @@ its window. What follows from them, `view_change` says.
 from appliance.cores.vsr.member import Member
 
 
-def add(member: Member, place: int) -> None:
-    """The replica at `place` wants to leave."""
-    assert 0 <= place < member.replica_count
-    member.svc_from |= 1 << place
+def add(member: Member, member_index: int) -> None:
+    """The replica at `member_index` wants to leave."""
+    assert 0 <= member_index < member.replica_count
+    member.svc_from |= 1 << member_index
 
 
 def withdraw(member: Member) -> None:

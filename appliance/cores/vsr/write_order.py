@@ -37,7 +37,7 @@ class Placed:
 
 def writing(member: Member, address: int) -> bool:
     """Whether what lies at `address`, the first of a place, is about to change."""
-    return _place(member, address) in member.placed_writes
+    return _region(member, address) in member.placed_writes
 
 
 def write(
@@ -46,7 +46,7 @@ def write(
     """Write whole sectors; `done(member, *args)` once they are durable."""
     assert address >= member.geometry.replies_offset
     placed = Placed(address, buffers, done, args)
-    before = member.placed_writes.setdefault(_place(member, address), [])
+    before = member.placed_writes.setdefault(_region(member, address), [])
     placed.waits_for = sum(placed.overlaps(other) for other in before)
     assert placed.waits_for <= len(before)
     before.append(placed)
@@ -56,7 +56,7 @@ def write(
         member.mark("write_waits_for_another")
 
 
-def _place(member: Member, address: int) -> int:
+def _region(member: Member, address: int) -> int:
     """Writes in different places never overlap: chunks and reply slots have fixed addresses, pieces
     of a segment lie in its extent.
     """
@@ -73,11 +73,11 @@ def _start(member: Member, placed: Placed) -> None:
 
 def _on_written(member: Member, placed: Placed) -> None:
     assert placed.waits_for == 0
-    place = _place(member, placed.start)
-    writes = member.placed_writes[place]
+    region = _region(member, placed.start)
+    writes = member.placed_writes[region]
     writes.remove(placed)
     if not writes:
-        del member.placed_writes[place]
+        del member.placed_writes[region]
     for other in writes:
         if other.waits_for and other.overlaps(placed):
             other.waits_for -= 1

@@ -46,8 +46,8 @@ class Itinerary:
     def go_to(self, url: str) -> bool:
         """A node sends us there: whether that is one that we know, by name or by the directory."""
         listed = self.guide.order(self._known) if self.guide is not None else []
-        places = (place for place in (*self._known, *listed) if place.url == url)
-        self._sent_to = next(places, None)
+        nodes = (node for node in (*self._known, *listed) if node.url == url)
+        self._sent_to = next(nodes, None)
         return self._sent_to is not None
 
     def learn(self, signed: bytes) -> None:

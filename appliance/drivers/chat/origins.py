@@ -16,28 +16,28 @@ class Origins:
     """Of one client. Only messages that other sites said are kept."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[UUID, int], PlacedMessage] = {}
+        self._placed: dict[tuple[UUID, int], PlacedMessage] = {}
         self._news = asyncio.Event()
 
     def learn(self, event: FederationEvent) -> None:
         """A node told of some messages of a room."""
-        for place in event.messages:
-            if place.site != event.site:
-                self._places.pop((event.room_id, place.op), None)
-                self._places[event.room_id, place.op] = place
-        while len(self._places) > KEPT_MAX:
-            del self._places[next(iter(self._places))]
+        for message in event.messages:
+            if message.site != event.site:
+                self._placed.pop((event.room_id, message.op), None)
+                self._placed[event.room_id, message.op] = message
+        while len(self._placed) > KEPT_MAX:
+            del self._placed[next(iter(self._placed))]
         self._news.set()
 
     def of(self, room_id: UUID, op: int) -> PlacedMessage | None:
         """What is known of a message."""
-        return self._places.get((room_id, op))
+        return self._placed.get((room_id, op))
 
     async def told(self, room_id: UUID, ops: list[int], within_s: float) -> bool:
         """Whether all of these are known, in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
-        while any((room_id, op) not in self._places for op in ops[-KEPT_MAX:]):
+        while any((room_id, op) not in self._placed for op in ops[-KEPT_MAX:]):
             self._news.clear()
             try:
                 async with asyncio.timeout_at(deadline):

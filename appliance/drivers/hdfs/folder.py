@@ -27,10 +27,10 @@ class FolderTarget:
         return str(self._root)
 
     def put(self, path: str, data: bytes) -> None:
-        place = self._root / path
+        full_path = self._root / path
         try:
-            _make(place.parent)
-            with open(place, "wb") as file:
+            _make(full_path.parent)
+            with open(full_path, "wb") as file:
                 os.fchmod(file.fileno(), FILE_MODE)
                 for at in range(0, len(data), BLOCK_SIZE):
                     self._limiter.take(min(BLOCK_SIZE, len(data) - at))
@@ -41,17 +41,17 @@ class FolderTarget:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise _refusal(place, error) from error
+            raise _refusal(full_path, error) from error
 
     def read(self, path: str) -> Iterator[bytes]:
-        place = self._root / path
+        full_path = self._root / path
         try:
-            with open(place, "rb") as file:
+            with open(full_path, "rb") as file:
                 while block := file.read(BLOCK_SIZE):
                     self._limiter.take(len(block))
                     yield block
         except OSError as error:
-            raise _refusal(place, error) from error
+            raise _refusal(full_path, error) from error
 
     def status(self, path: str) -> Entry | None:
         try:
@@ -76,32 +76,32 @@ class FolderTarget:
 
     def rename(self, source: str, destination: str, *, overwrite: bool) -> bool:
         self._limiter.take(0)
-        place = self._root / destination
+        full_path = self._root / destination
         try:
-            _make(place.parent)
-            if not overwrite and place.exists():
+            _make(full_path.parent)
+            if not overwrite and full_path.exists():
                 return False
-            os.replace(self._root / source, place)
-            sync_folder(place.parent)
+            os.replace(self._root / source, full_path)
+            sync_folder(full_path.parent)
         except OSError as error:
-            raise _refusal(place, error) from error
+            raise _refusal(full_path, error) from error
         return True
 
     def make_folder(self, path: str) -> None:
-        place = self._root / path
+        full_path = self._root / path
         try:
-            _make(place)
+            _make(full_path)
         except OSError as error:
-            raise _refusal(place, error) from error
+            raise _refusal(full_path, error) from error
 
     def delete(self, path: str) -> bool:
-        place = self._root / path
+        full_path = self._root / path
         try:
-            place.unlink()
+            full_path.unlink()
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _refusal(place, error) from error
+            raise _refusal(full_path, error) from error
         return True
 
     def abort(self) -> None:
@@ -110,23 +110,23 @@ class FolderTarget:
 
 def _make(folder: Path) -> None:
     """Make `folder` and what is missing above it; what is there keeps its mode."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    for place in reversed(missing):
+    missing = [full_path for full_path in (folder, *folder.parents) if not full_path.exists()]
+    for full_path in reversed(missing):
         try:
-            place.mkdir()
+            full_path.mkdir()
         except FileExistsError:
             continue  # made by another node meanwhile
-        place.chmod(FOLDER_MODE)
+        full_path.chmod(FOLDER_MODE)
     if not folder.is_dir():
         raise NotADirectoryError(20, "Not a directory", str(folder))
 
 
-def _entry(place: Path) -> Entry:
-    stat = place.stat()
-    return Entry(place.name, stat.st_size, place.is_dir(), stat.st_mtime_ns // 1_000_000)
+def _entry(full_path: Path) -> Entry:
+    stat = full_path.stat()
+    return Entry(full_path.name, stat.st_size, full_path.is_dir(), stat.st_mtime_ns // 1_000_000)
 
 
-def _refusal(place: Path, error: OSError) -> TargetError:
+def _refusal(full_path: Path, error: OSError) -> TargetError:
     if error.errno in _PASSES:
-        return TargetUnavailable(f"{place}: {error.strerror}")
-    return TargetRefused(f"{place}: {error.strerror}; let this user read and write the folder")
+        return TargetUnavailable(f"{full_path}: {error.strerror}")
+    return TargetRefused(f"{full_path}: {error.strerror}; let this user read and write the folder")

@@ -88,10 +88,10 @@ class WebHdfs:
             self.make_folder(folder)
 
         def create() -> None:
-            place = self._redirected("PUT", path, op="CREATE", overwrite="true")
+            address = self._redirected("PUT", path, op="CREATE", overwrite="true")
             with (
-                _at_data_node(place),
-                self._answer("PUT", place, body=self._paced(data), size=len(data)) as answer,
+                _at_data_node(address),
+                self._answer("PUT", address, body=self._paced(data), size=len(data)) as answer,
             ):
                 self._expect(answer, 201)
 
@@ -101,9 +101,9 @@ class WebHdfs:
         def start() -> Address:
             return self._redirected("GET", path, op="OPEN")
 
-        place = self._trying(f"read {path}", start)
+        address = self._trying(f"read {path}", start)
         try:
-            with _at_data_node(place), self._answer("GET", place) as answer:
+            with _at_data_node(address), self._answer("GET", address) as answer:
                 self._expect(answer, 200)
                 while block := answer.read(BLOCK_SIZE):
                     self._limiter.take(len(block))
@@ -232,13 +232,13 @@ class WebHdfs:
 
     @contextmanager
     def _answer(
-        self, method: str, place: Address, body: Iterator[bytes] | None = None, size: int = 0
+        self, method: str, address: Address, body: Iterator[bytes] | None = None, size: int = 0
     ) -> Iterator[http.client.HTTPResponse]:
         if self._tls is None:
-            link = http.client.HTTPConnection(place.host, place.port, timeout=CONNECT_S)
+            link = http.client.HTTPConnection(address.host, address.port, timeout=CONNECT_S)
         else:
             link = http.client.HTTPSConnection(
-                place.host, place.port, timeout=CONNECT_S, context=self._tls
+                address.host, address.port, timeout=CONNECT_S, context=self._tls
             )
         with closing(link):
             with self._lock:
@@ -250,7 +250,7 @@ class WebHdfs:
                 try:
                     link.request(
                         method,
-                        place.target,
+                        address.target,
                         body=body,
                         headers=headers if method == "PUT" else {},
                     )
@@ -314,13 +314,13 @@ def _refusal(answer: http.client.HTTPResponse) -> Refusal:
 
 
 @contextmanager
-def _at_data_node(place: Address) -> Iterator[None]:
+def _at_data_node(address: Address) -> Iterator[None]:
     """What fails here is told with who failed."""
     try:
         yield
     except (OSError, http.client.HTTPException) as error:
         raise TargetUnavailable(
-            f"data node {place.where}, to which the name node sent us: {_words(error)}"
+            f"data node {address.where}, to which the name node sent us: {_words(error)}"
         ) from error
 
 

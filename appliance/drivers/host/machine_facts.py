@@ -57,11 +57,11 @@ def _of_files(root: Path) -> Iterator[tuple[str, str]]:
     yield "machine.virtual", "yes" if re.search(r"\bhypervisor\b", processor) else "no"
     yield "bios.version", _text(dmi / "bios_version")
     yield "bios.boot", "uefi" if (root / "sys/firmware/efi").exists() else "bios"
-    for place in sorted(root.glob("sys/devices/platform/ipmi_bmc.*/firmware_revision")):
-        yield "bmc.version", _text(place)
+    for path in sorted(root.glob("sys/devices/platform/ipmi_bmc.*/firmware_revision")):
+        yield "bmc.version", _text(path)
     clock = root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
     yield "cpu.clock_source", _text(clock)
-    governors = {_text(place) for place in cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    governors = {_text(path) for path in cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     yield "cpu.governor", " ".join(sorted(governors))
     nodes = parse_list(_text(root / "sys/devices/system/node/online"))
     yield "cpu.numa_nodes", str(len(nodes)) if nodes else ""
@@ -75,8 +75,8 @@ def _of_files(root: Path) -> Iterator[tuple[str, str]]:
     yield "memory.transparent_huge_pages", chosen[1] if chosen else ""
     yield "kernel.command_line", _text(root / "proc/cmdline")
     yield from _of_disks(root)
-    for name, place in _nics(root):
-        yield f"nic.{name}.driver", _link(place / "device/driver")
+    for name, path in _nics(root):
+        yield f"nic.{name}.driver", _link(path / "device/driver")
 
 
 def _of_cores(root: Path, cpu: Path) -> Iterator[tuple[str, str]]:
@@ -85,8 +85,8 @@ def _of_cores(root: Path, cpu: Path) -> Iterator[tuple[str, str]]:
     online = parse_list(_text(cpu / "online"))
     house = parse_list(_text(cpu / "cpu0/topology/thread_siblings_list")) or {0}
     yield "cpu.busy", ",".join(map(str, sorted(online - house)))
-    places = (root / "proc/irq").glob("[0-9]*/smp_affinity_list")
-    count = sum(bool(parse_list(_text(place)) & isolated) for place in places)
+    paths = (root / "proc/irq").glob("[0-9]*/smp_affinity_list")
+    count = sum(bool(parse_list(_text(path)) & isolated) for path in paths)
     yield "cpu.interrupts_on_isolated", str(count)
 
 
@@ -108,8 +108,8 @@ def _of_disks(root: Path) -> Iterator[tuple[str, str]]:
 
 def _nics(root: Path) -> list[tuple[str, Path]]:
     """Those with hardware, or what passes for it."""
-    places = sorted((root / "sys/class/net").glob("*"))
-    return [(place.name, place) for place in places if (place / "device").exists()]
+    paths = sorted((root / "sys/class/net").glob("*"))
+    return [(path.name, path) for path in paths if (path / "device").exists()]
 
 
 def _of_driver(nic: str) -> dict[str, str]:

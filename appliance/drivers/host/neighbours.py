@@ -15,22 +15,22 @@ from appliance.formats.site_view import SiteView
 def neighbours(folder: Path, site: Site) -> list[KnownNode]:
     """The nodes of `site` among the folders beside `folder`, itself included, by index."""
     found: dict[int, KnownNode] = {}
-    for place in (folder, *sorted(folder.parent.iterdir())):
-        neighbour = _neighbour(place, site)
+    for path in (folder, *sorted(folder.parent.iterdir())):
+        neighbour = _neighbour(path, site)
         if neighbour is not None:
             found.setdefault(neighbour.index, neighbour)
     return [found[index] for index in sorted(found)]
 
 
-def _neighbour(place: Path, site: Site) -> KnownNode | None:
-    if not (place / SETTINGS_FILE).is_file() or not (place / SITE_FILE).is_file():
+def _neighbour(path: Path, site: Site) -> KnownNode | None:
+    if not (path / SETTINGS_FILE).is_file() or not (path / SITE_FILE).is_file():
         return None
     try:
-        settings = load_settings(place / SETTINGS_FILE)
-        if load_site(place / SITE_FILE).cluster != site.cluster:
+        settings = load_settings(path / SETTINGS_FILE)
+        if load_site(path / SITE_FILE).cluster != site.cluster:
             return None
     except ConfigurationError:
         return None  # somebody else's folder, or a broken one: not ours to judge
     if settings.index >= len(site.nodes):
         return None  # just being made: this site file does not describe it yet
-    return KnownNode(place, SiteView(site), settings)
+    return KnownNode(path, SiteView(site), settings)

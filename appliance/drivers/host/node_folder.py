@@ -170,11 +170,11 @@ def open_node(folder: Path | str) -> NodeFolder:
 
 def check_volume(node: NodeFolder, shard: int) -> None:
     """StorageError unless there is a complete volume of `shard`; the node's others may serve."""
-    place = node.volume(shard)
-    if not (place / "volume.json").exists():
-        how = "holds no volume" if place.exists() else "is missing"
+    path = node.volume(shard)
+    if not (path / "volume.json").exists():
+        how = "holds no volume" if path.exists() else "is missing"
         raise StorageError(
-            f"{place} {how}: a replica that lost its volume must not come back empty under its old "
+            f"{path} {how}: a replica that lost its volume must not come back empty under its old "
             f"identity, nor with an older copy: `tigerchat recover --node-folder {node.path}`"
         )
 

@@ -16,11 +16,11 @@ def work_as_owner(folder: Path) -> None:
     lie in. Whoever is called first: nothing is kept."""
     if os.geteuid() != 0:
         return
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    owner = place.stat()
+    path = folder.absolute()
+    while not path.exists():
+        path = path.parent
+    owner = path.stat()
     if owner.st_uid != 0:
-        told = f"tigerchat: goes on as {user_name(owner.st_uid)}, who owns {place}"
+        told = f"tigerchat: goes on as {user_name(owner.st_uid)}, who owns {path}"
         print(told, file=sys.stderr, flush=True)
         begin_anew_as(owner.st_uid, owner.st_gid)

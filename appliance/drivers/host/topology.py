@@ -47,8 +47,8 @@ def read(system: Path = SYSTEM, allowed: Iterable[int] | None = None) -> list[Co
     ]
 
 
-def _physical(place: Path, number: int) -> tuple[int, int]:
-    package, core = _text(place / "physical_package_id"), _text(place / "core_id")
+def _physical(path: Path, number: int) -> tuple[int, int]:
+    package, core = _text(path / "physical_package_id"), _text(path / "core_id")
     if not package or not core:
         return -1, number
     return int(package), int(core)

@@ -75,9 +75,9 @@ class Questions:
     def __enter__(self) -> Self:
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
-            self._socket, place = undo.enter_context(_reached(self._folder))
+            self._socket, path = undo.enter_context(_reached(self._folder))
             self._socket.settimeout(self._timeout_s)
-            self._socket.connect(f"{place}/{self._name}")
+            self._socket.connect(f"{path}/{self._name}")
             self._open = undo.pop_all()
         return self
 
@@ -173,9 +173,9 @@ def ask_view(site: Site, sockets: Mapping[int, Path]) -> SiteView:
 def listens(folder: Path, *, kind: str, number: int = 0) -> bool:
     """Whether a process is there to be asked, though it may be stuck and never answer."""
     try:
-        with _reached(folder) as (sock, place):
+        with _reached(folder) as (sock, path):
             sock.setblocking(False)
-            code = sock.connect_ex(f"{place}/{kind}-{number}")
+            code = sock.connect_ex(f"{path}/{kind}-{number}")
             return code in (0, errno.EAGAIN)  # EAGAIN: more wait to be let in than it takes
     except OSError:
         return False

@@ -108,8 +108,8 @@ async def _through_proxy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, route: Route
 ) -> None:
     """CONNECT: afterwards the proxy is not noticed."""
-    place = authority(route.host, route.port)
-    writer.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
+    where = authority(route.host, route.port)
+    writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):

@@ -27,7 +27,7 @@ KEEP_ALIVE_SECONDS = 5
 LOG_SECONDS = 60.0  # between two lines about what strangers send
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self' {places}; form-action 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    "connect-src 'self' {origins}; form-action 'none'; frame-ancestors 'none'; base-uri 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _HEADERS = (
@@ -51,19 +51,19 @@ class SafeHeaders:
         *,
         hosts: Hosts | None = None,
         secure: bool = False,
-        places: Callable[[], str] = str,
+        origins: Callable[[], str] = str,
         also: Callable[[], bytes] = bytes,
     ) -> None:
-        """`places` says where pages may connect to beside their own origin; `also` which other
+        """`origins` says where pages may connect to beside their own origin; `also` which other
         transport serves the same (RFC 7838), for those who did not come by it."""
-        self._app, self._hosts, self._secure, self._places = app, hosts, secure, places
+        self._app, self._hosts, self._secure, self._origins = app, hosts, secure, origins
         self._also = also
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
                 kept = [row for row in message["headers"] if row[0].lower() != b"cache-control"]
-                policy = _POLICY.format(places=self._places()).encode()
+                policy = _POLICY.format(origins=self._origins()).encode()
                 headers = [*kept, (b"content-security-policy", policy), *_HEADERS]
                 if self._secure:
                     headers += _SECURE_HEADERS
@@ -172,7 +172,9 @@ class Pages:
             ],
             middleware=[
                 Middleware(Weighed, on_body=on_body, besides=SESSION_PATH),
-                Middleware(SafeHeaders, hosts=hosts, secure=secure, places=self._places, also=also),
+                Middleware(
+                    SafeHeaders, hosts=hosts, secure=secure, origins=self._origins, also=also
+                ),
             ],
         )
         self._config = uvicorn.Config(
@@ -192,11 +194,11 @@ class Pages:
         for name, words in OF_STRANGERS.items():
             logging.getLogger(name).addFilter(Seldom(words))
 
-    def _places(self) -> str:
+    def _origins(self) -> str:
         """Where the page connects: the site's nodes, beside the one that it came from, by sockets
         and by requests, for which WebTransport counts."""
         sockets = [node["url"].removesuffix(PATH) for node in self._nodes()]
-        return " ".join([*sockets, *(re.sub("^ws", "http", place) for place in sockets)])
+        return " ".join([*sockets, *(re.sub("^ws", "http", origin) for origin in sockets)])
 
     def serve(self, routes: Sequence[BaseRoute]) -> None:
         """Answer these requests as well."""

@@ -34,7 +34,7 @@ _FROM = re.compile(rf"bytes=([0-9]{{1,{_NUMBER_DIGITS_MAX}}})-")
 
 
 class RoomRecords(Protocol):
-    """The records of a room for one user, part by part; `place` and `part` raise InputError."""
+    """The records of a room for one user, part by part; `locate` and `part` raise InputError."""
 
     room_id: bytes
     first_op: int
@@ -44,7 +44,7 @@ class RoomRecords(Protocol):
     def record_count(self) -> int:
         """How many there are."""
 
-    def place(self) -> bool:
+    def locate(self) -> bool:
         """Whether the numbers are known; if not, ask again with the next tick."""
 
     def part(self) -> bytes:
@@ -153,7 +153,7 @@ class RoomFiles:
 
 async def _placed(records: RoomRecords) -> None:
     """Until the numbers are known; what is waited for is bounded where it is asked."""
-    for _ in iter(records.place, True):
+    for _ in iter(records.locate, True):
         await asyncio.sleep(TICK_MS / 1000)
 
 

@@ -50,12 +50,12 @@ def measure(
 def _measure_method(
     file: DirectFile, sector: memoryview, offset: int, sectors: int, brief: bool
 ) -> dict[str, int]:
-    place = 0
+    next_sector = 0
 
     def next_offset() -> int:
-        nonlocal place
-        place = (place + _STRIDE) % sectors
-        return offset + place * SECTOR_SIZE
+        nonlocal next_sector
+        next_sector = (next_sector + _STRIDE) % sectors
+        return offset + next_sector * SECTOR_SIZE
 
     singles, each, once = [], [], []
     share = BRIEF_SHARE if brief else 1

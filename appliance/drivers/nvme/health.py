@@ -37,22 +37,22 @@ _CONTROLLER, _SUBSYSTEM = re.compile(r"nvme\d+"), re.compile(r"nvme-subsys\d+")
 
 def controllers(system: Path = SYSTEM) -> list[str]:
     """The names of all of this machine, as "nvme0"."""
-    return sorted(place.name for place in system.glob("class/nvme/nvme*"))
+    return sorted(path.name for path in system.glob("class/nvme/nvme*"))
 
 
 def controllers_of(device: int, system: Path = SYSTEM) -> set[str]:
     """Of the disks that a block device lies on: a namespace, a partition, or what is put together
     from several. Empty for other disks."""
-    place = system / f"dev/block/{os.major(device)}:{os.minor(device)}"
-    return _controllers(place.resolve()) if place.exists() else set()
+    path = system / f"dev/block/{os.major(device)}:{os.minor(device)}"
+    return _controllers(path.resolve()) if path.exists() else set()
 
 
-def _controllers(place: Path) -> set[str]:
-    below = [entry.resolve() for entry in place.glob("slaves/*")]
-    if (place / "partition").exists():
-        below += [entry.resolve() for entry in place.parent.glob("slaves/*")]
+def _controllers(path: Path) -> set[str]:
+    below = [entry.resolve() for entry in path.glob("slaves/*")]
+    if (path / "partition").exists():
+        below += [entry.resolve() for entry in path.parent.glob("slaves/*")]
     found = {name for disk in below for name in _controllers(disk)}
-    for folder in (place, *place.parents):
+    for folder in (path, *path.parents):
         if _CONTROLLER.fullmatch(folder.name):
             found.add(folder.name)
         elif _SUBSYSTEM.fullmatch(folder.name):  # a namespace with several ways to it

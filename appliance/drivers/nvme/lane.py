@@ -47,7 +47,7 @@ class Run(NamedTuple):
     offset: int
 
 
-class Place(Protocol):
+class Locator(Protocol):
     """Finds the file of an address; called in the lane's thread only."""
 
     def locate(self, address: int, *, writing: bool) -> tuple[DirectFile, int] | None:
@@ -70,7 +70,7 @@ class Lane:
     def __init__(
         self,
         name: str,
-        place: Place,
+        locator: Locator,
         *,
         group_once: bool,
         step: int,
@@ -79,7 +79,7 @@ class Lane:
         done: Done,
         failed: Callable[[str, str], None],
     ) -> None:
-        self._place, self._group_once, self._step = place, group_once, step
+        self._locator, self._group_once, self._step = locator, group_once, step
         self._flushes, self._done, self._failed = flushes, done, failed
         self._queue: SimpleQueue[WriteItem | ReadItem | None] = SimpleQueue()
         self._writes: deque[WriteItem] = deque()
@@ -156,7 +156,7 @@ class Lane:
         return taken
 
     def _read(self, item: ReadItem) -> bytes | None:
-        found = self._place.locate(item.address, writing=False)
+        found = self._locator.locate(item.address, writing=False)
         if found is None:
             return None
         file, offset = found
@@ -221,7 +221,7 @@ class Lane:
         runs: list[Run] = []
         staging, filled = self._staging, 0
         for item in group:
-            found = self._place.locate(item.address, writing=True)
+            found = self._locator.locate(item.address, writing=True)
             assert found is not None
             file, offset = found
             start = filled

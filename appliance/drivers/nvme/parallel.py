@@ -39,7 +39,7 @@ class ParallelWrites:
         _, self._destroy, self._getevents, self._submit = numbers
         self._control = ctypes.create_string_buffer(_CONTROL.size * PARALLEL_MAX)
         start = ctypes.addressof(self._control)
-        addresses = [start + _CONTROL.size * place for place in range(PARALLEL_MAX)]
+        addresses = [start + _CONTROL.size * slot for slot in range(PARALLEL_MAX)]
         self._pointers = (ctypes.c_uint64 * PARALLEL_MAX)(*addresses)
         self._events = ctypes.create_string_buffer(_EVENT.size * PARALLEL_MAX)
 
@@ -53,10 +53,10 @@ class ParallelWrites:
         _LIBC.syscall(self._destroy, self._context)
 
     def _write_some(self, runs: list[Run]) -> None:
-        for place, (fd, start, size, offset) in enumerate(runs):
+        for slot, (fd, start, size, offset) in enumerate(runs):
             _CONTROL.pack_into(
-                self._control, _CONTROL.size * place,
-                place, 0, 0, _PWRITE, 0, fd, self._base + start, size, offset, 0, 0, 0,
+                self._control, _CONTROL.size * slot,
+                slot, 0, 0, _PWRITE, 0, fd, self._base + start, size, offset, 0, 0, 0,
             )  # fmt: skip
         submitted, problem = 0, 0
         while submitted < len(runs) and not problem:
@@ -88,8 +88,8 @@ class ParallelWrites:
                 assert ctypes.get_errno() == errno.EINTR
                 continue
             left -= ended
-            for place in range(ended):
-                number_of_run, _, result, _ = _EVENT.unpack_from(self._events, _EVENT.size * place)
+            for slot in range(ended):
+                number_of_run, _, result, _ = _EVENT.unpack_from(self._events, _EVENT.size * slot)
                 if result != runs[number_of_run][2]:
                     problem = -result if result < 0 else errno.EIO  # short
         return problem

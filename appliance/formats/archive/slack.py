@@ -159,20 +159,20 @@ def _in_order(
         for member, day in days.items()
         if day["folder"] not in (".", "..")
     ]
-    places: dict[str, set[str]] = {}  # last part of a folder -> what stands before it
+    parents: dict[str, set[str]] = {}  # last part of a folder -> what stands before it
     deeper: dict[str, re.Match[str]] = {}
     for member in export.members:
         before, _, rest = member.rpartition("/")
         before, _, folder = before.rpartition("/")
         day = _DAY.fullmatch(f"{folder}/{rest}")
         if day is not None:
-            places.setdefault(folder, set()).add(before)
+            parents.setdefault(folder, set()).add(before)
             if before and not {"", ".", ".."} & set(before.split("/")) and rooms.knows(folder):
                 deeper[member] = day
     found += [
         (day["folder"], day["date"], int(day["number"] or 0), member)
         for member, day in deeper.items()
-        if len(places[day["folder"]]) == 1
+        if len(parents[day["folder"]]) == 1
     ]
     read = {member for *_, member in found}
     left = [name for member, name in export.members.items() if member not in read]

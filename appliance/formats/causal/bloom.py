@@ -91,9 +91,9 @@ def positions(message_id: str, geometry: Geometry) -> tuple[int, ...]:
     return tuple([(first % bits + i * (second % bits)) % bits for i in range(geometry.hashes)])
 
 
-def contains(data: bytes | bytearray, places: tuple[int, ...]) -> bool:
-    """Whether every bit of `places` is set in a filter's bytes."""
-    for b in places:
+def contains(data: bytes | bytearray, bits: tuple[int, ...]) -> bool:
+    """Whether every bit of `bits` is set in a filter's bytes."""
+    for b in bits:
         if not data[(b >> 6 << 3) + 7 - ((b & 63) >> 3)] & (1 << (b & 7)):
             return False
     return True
@@ -128,7 +128,7 @@ class BloomFilter:
 
     def insert(self, message_id: str) -> None:
         """Add an id that is not in it yet; rolls over beyond the capacity."""
-        places = positions(message_id, self.geometry)
+        bits = positions(message_id, self.geometry)
         if self._count == self.geometry.capacity:
             self._roll_over()
         if self._count == len(self._positions):
@@ -136,10 +136,10 @@ class BloomFilter:
             fresh = np.zeros((grown, self._hashes), dtype=np.uint32)
             fresh[: self._count] = self._positions
             self._positions = fresh
-        self._positions[self._count] = places
+        self._positions[self._count] = bits
         self._count += 1
         data = self._bytes
-        for b in places:
+        for b in bits:
             data[(b >> 6 << 3) + 7 - ((b & 63) >> 3)] |= 1 << (b & 7)
 
     def __contains__(self, message_id: str) -> bool:

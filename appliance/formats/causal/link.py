@@ -69,8 +69,8 @@ class NotHeld:
 @dataclass(slots=True, frozen=True)
 class Summary:
     """A log, or the places of it that were asked for, in short: the newest entry, how many there
-    are, a hash over ids in order, and what that hash was at each of `mark_places`, as far as there
-    are entries."""
+    are, a hash over ids in order, and what that hash was at each of `mark_positions`, as far as
+    there are entries."""
 
     channel: str
     lamport: int
@@ -105,7 +105,7 @@ class Proof:
     signature: bytes
 
 
-def mark_places(first: int, last: int) -> list[int]:
+def mark_positions(first: int, last: int) -> list[int]:
     """The places before which a range is marked: sixteen even steps, or one for each place."""
     size = last - first
     count = min(MARKS_MAX, size)

@@ -38,7 +38,7 @@ _CLOCK = struct.Struct(">QQQ")
 _PACKING = 1  # the quickest; ids, which are most of a message, become half as long by any
 _U64 = struct.Struct(">Q")
 _PAIR = struct.Struct(">QQ")
-CURSOR, PLACE, SAID = b"P", b"Q", b"S"
+CURSOR, POSITION, SAID = b"P", b"Q", b"S"
 _SAID = struct.Struct(">IQH")
 OWN, LATE = 1, 2  # flags of a row of the log
 _PACKED = 4  # its message is deflated; as rows of earlier versions are not
@@ -104,7 +104,7 @@ class MissingRow:
     sender: str | None
 
 
-class PlaceRow(msgspec.Struct, array_like=True):
+class PositionRow(msgspec.Struct, array_like=True):
     """A record of the room: its place in the order of all sites. Of one that was said here there
     is an id for each of its parts, and the sites in whose log all of them are."""
 
@@ -124,13 +124,13 @@ def said_key(site: int, seq: int, part: int) -> bytes:
     return SAID + _SAID.pack(site, seq, part)
 
 
-def place_key(op: int) -> bytes:
-    return PLACE + _U64.pack(op)
+def position_key(op: int) -> bytes:
+    return POSITION + _U64.pack(op)
 
 
-_PLACES = msgspec.msgpack.Decoder(PlaceRow)
-encode_place = msgspec.msgpack.Encoder().encode  # a PlaceRow
-decode_place = _PLACES.decode
+_POSITIONS = msgspec.msgpack.Decoder(PositionRow)
+encode_position = msgspec.msgpack.Encoder().encode  # a PlaceRow
+decode_position = _POSITIONS.decode
 
 
 def key(table: bytes, message_id: str) -> bytes:

@@ -209,8 +209,8 @@ def _check_member_add(order: Order) -> None:
 async def _support(order: Order) -> Outcome:
     name = order.node.site.nodes[order.about.node].name
     folder = order.sockets(order.about.node).parent
-    with tempfile.TemporaryDirectory(prefix="tigerchat-") as place:
-        out = Path(place) / "bundle.tar.gz"
+    with tempfile.TemporaryDirectory(prefix="tigerchat-") as log_seq:
+        out = Path(log_seq) / "bundle.tar.gz"
         await run_verb(["support", "--node-folder", str(folder), "--out", str(out)])
         data = await asyncio.to_thread(out.read_bytes)
     size = f"{len(data) / (1 << 20):.1f} MiB"
@@ -220,8 +220,8 @@ async def _support(order: Order) -> Outcome:
 
 async def _clock_correct(order: Order) -> Outcome:
     shard = order.node.site.shards[order.about.shard]
-    place = await correct_to(order.node, shard, clock.realtime_us())
-    return Outcome(f"record {place} brings log time back")
+    log_seq = await correct_to(order.node, shard, clock.realtime_us())
+    return Outcome(f"record {log_seq} brings log time back")
 
 
 def _check_alarm(order: Order) -> None:

@@ -13,7 +13,7 @@ def host_names(node: NodeFolder) -> list[str]:
     return [name for name in names if name]
 
 
-def places_of(node: NodeFolder) -> list[dict[str, Any]]:
+def addresses_of(node: NodeFolder) -> list[dict[str, Any]]:
     """Where clients connect: every node that belongs to the site now. Their settings are taken to
     be alike."""
     return [
@@ -32,7 +32,7 @@ def elsewhere(node: NodeFolder, content: dict[str, Any]) -> list[str]:
     out = set(content.get("excluded", ()))
     others = (other for other in node.view.nodes if other.index != node.settings.index)
     kept = {other.index for other in others if str(other.farm_id) not in out}
-    return [place["url"] for place in places_of(node) if place["index"] in kept]
+    return [address["url"] for address in addresses_of(node) if address["index"] in kept]
 
 
 def elsewhere_listed(content: dict[str, Any], node: NodeFolder) -> tuple[str, ...]:

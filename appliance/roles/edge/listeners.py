@@ -33,7 +33,7 @@ from appliance.drivers.network.quic.streams import Services
 from appliance.drivers.network.refusals import HTTP3, SERVED
 from appliance.drivers.network.tls import show_certificate
 from appliance.drivers.network.weighed import OnBody
-from appliance.roles.edge.addresses import host_names, places_of
+from appliance.roles.edge.addresses import addresses_of, host_names
 from appliance.roles.edge.quic_certificates import QuicCertificates
 
 WEB = resources.web()
@@ -63,7 +63,7 @@ class Listeners:
         self._hosts = hosts = Hosts(host_names(node()))
         self.pages = Pages(
             WEB,
-            nodes=lambda: places_of(node()),
+            nodes=lambda: addresses_of(node()),
             hosts=hosts,
             secure=settings.client_tls,
             health=health,

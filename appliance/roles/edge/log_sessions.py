@@ -38,9 +38,9 @@ Send = Callable[[Header, bytes], None]  # to one replica, now or never
 
 def geometry_of(node: NodeFolder) -> Geometry:
     """The sizes of this site's shards: all are formatted alike."""
-    for place in (node.volume(shard.number) for shard in node.shards):
-        if (place / "volume.json").exists():  # a disk may be lost: the others serve meanwhile
-            return GEOMETRIES[read_facts(place)["geometry"]]
+    for path in (node.volume(shard.number) for shard in node.shards):
+        if (path / "volume.json").exists():  # a disk may be lost: the others serve meanwhile
+            return GEOMETRIES[read_facts(path)["geometry"]]
     return PRODUCTION
 
 

@@ -74,7 +74,7 @@ class Sessions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplicaFeed:
     """Which replica it is, and who is told what it says."""
 
     sessions: Sessions
@@ -97,25 +97,27 @@ class Remote:
 
     link: links.Link  # set by who makes it: a link is made with its owner
 
-    def __init__(self, place: Place, *, signer: Signer, new_checks: Callable[[], Checks]) -> None:
-        self._place, self._signer, self._new_checks = place, signer, new_checks
+    def __init__(
+        self, feed: ReplicaFeed, *, signer: Signer, new_checks: Callable[[], Checks]
+    ) -> None:
+        self._feed, self._signer, self._new_checks = feed, signer, new_checks
 
     def send(self, header: Header, body: bytes) -> None:
         if self.link.connected:
             self.link.send(self._signer.frame(header, body))
 
     def on_open(self, connection: links.Connection) -> Checks:
-        self._place.opened(self.send)
+        self._feed.opened(self.send)
         return self._new_checks()
 
     def on_message(self, connection: links.Connection, message: Message) -> None:
-        self._place.said(message)
+        self._feed.said(message)
 
     def on_batch(self, connection: links.Connection) -> None:
-        self._place.wake()
+        self._feed.wake()
 
     def on_closed(self, connection: links.Connection) -> None:
-        self._place.gone()
+        self._feed.gone()
 
 
 class Local:
@@ -123,8 +125,8 @@ class Local:
 
     link: LocalLink  # set by who makes it: a link is made with its owner
 
-    def __init__(self, place: Place, edge: Edge, on_status: OnStatus) -> None:
-        self._place, self._edge, self._on_status = place, edge, on_status
+    def __init__(self, feed: ReplicaFeed, edge: Edge, on_status: OnStatus) -> None:
+        self._feed, self._edge, self._on_status = feed, edge, on_status
         self._segments: MappedSegments | None = None  # once attached
 
     def send(self, header: Header, body: bytes) -> None:
@@ -158,12 +160,12 @@ class Local:
         segments = MappedSegments(Path(told.segments_folder), geometry, told.segments_max)
         self._segments = segments
         self._learn(told)  # first: who waited for the log reads as soon as it is here
-        self._edge.on_attached(self._place.shard, ring, segments, told.log_seq)
-        self._place.opened(self.send)
-        self._place.wake()
+        self._edge.on_attached(self._feed.shard, ring, segments, told.log_seq)
+        self._feed.opened(self.send)
+        self._feed.wake()
 
     def on_message(self, link: LocalLink, message: Message) -> None:
-        header, edge, shard = message.header, self._edge, self._place.shard
+        header, edge, shard = message.header, self._edge, self._feed.shard
         if header.command == LOCAL_COMMITTED:
             edge.on_committed(shard, header.op)
         elif header.command == LOCAL_ROOMS:
@@ -177,7 +179,7 @@ class Local:
                 self._learn(status)
                 self._on_status(status)
         else:
-            self._place.said(message)
+            self._feed.said(message)
 
     def _learn(self, status: ReplicaStatus | LogStanding) -> None:
         """How the replica is, in its own words."""
@@ -185,14 +187,14 @@ class Local:
             self._segments.oldest = max(self._segments.oldest, status.oldest_segment)
         stale_us = status.stale_ms * 1000
         since_us = clock.realtime_us() - stale_us if stale_us else 0
-        self._edge.on_replica_status(self._place.shard, why_behind(status), since_us)
+        self._edge.on_replica_status(self._feed.shard, why_behind(status), since_us)
 
     def on_batch(self, link: LocalLink) -> None:
-        self._place.wake()
+        self._feed.wake()
 
     def on_detached(self, link: LocalLink) -> None:
-        self._edge.on_detached(self._place.shard)
-        self._place.gone()
+        self._edge.on_detached(self._feed.shard)
+        self._feed.gone()
 
 
 def why_behind(status: ReplicaStatus | LogStanding) -> str:
@@ -273,31 +275,33 @@ class Replicas:
         )
         made: list[links.Link | LocalLink] = []
         for shard in node.site.shards:
-            for place, index in enumerate(shard.members):
-                if (shard.number, place) in self._links:
+            for member_index, index in enumerate(shard.members):
+                if (shard.number, member_index) in self._links:
                     continue
                 link: links.Link | LocalLink
                 if index == node.settings.index:
-                    link = self._local_link(node, shard, place)
+                    link = self._local_link(node, shard, member_index)
                 else:
-                    link = self._remote_link(node, shard, place, context)
-                self._links[shard.number, place] = link
+                    link = self._remote_link(node, shard, member_index, context)
+                self._links[shard.number, member_index] = link
                 made.append(link)
         return made
 
-    def _place(self, shard: Shard, place: int) -> Place:
-        return Place(self._sessions, self._wake, shard.number, shard.replica_ids[place])
+    def _feed(self, shard: Shard, member_index: int) -> ReplicaFeed:
+        return ReplicaFeed(
+            self._sessions, self._wake, shard.number, shard.replica_ids[member_index]
+        )
 
-    def _local_link(self, node: NodeFolder, shard: Shard, place: int) -> LocalLink:
+    def _local_link(self, node: NodeFolder, shard: Shard, member_index: int) -> LocalLink:
         replica = self._locals[shard.number] = Local(
-            self._place(shard, place), self._edge, self._on_status
+            self._feed(shard, member_index), self._edge, self._on_status
         )
         replica.link = LocalLink(
             replica,
             Path(SOCKETS_FOLDER) / f"shard-{shard.number}",
             cluster=node.site.cluster,
             shard=shard.number,
-            replica=place,
+            replica=member_index,
             attach=True,
             message_size_max=self._edge.geometry.message_size_max,
             prng=self._prng.fork(),
@@ -307,9 +311,9 @@ class Replicas:
         return replica.link
 
     def _remote_link(
-        self, node: NodeFolder, shard: Shard, place: int, context: ssl.SSLContext
+        self, node: NodeFolder, shard: Shard, member_index: int, context: ssl.SSLContext
     ) -> links.Link:
-        there = node.site.nodes[shard.members[place]]
+        there = node.site.nodes[shard.members[member_index]]
         size_max = self._edge.geometry.message_size_max
 
         def new_checks() -> Checks:
@@ -317,12 +321,14 @@ class Replicas:
                 cluster=node.site.cluster,
                 shard=shard.number,
                 message_size_max=size_max,
-                senders={place: Sender(COMMANDS_TO_CLIENT, NonceWindow())},
+                senders={member_index: Sender(COMMANDS_TO_CLIENT, NonceWindow())},
                 public_key=there.public_key,
                 drops=self._drops,
             )
 
-        replica = Remote(self._place(shard, place), signer=self._signer, new_checks=new_checks)
+        replica = Remote(
+            self._feed(shard, member_index), signer=self._signer, new_checks=new_checks
+        )
         replica.link = links.Link(
             replica,
             host=there.host,

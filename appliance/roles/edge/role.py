@@ -141,8 +141,8 @@ class EdgeRole:
 
     def _poll_directory(self) -> None:
         if self._directory.poll():
-            places = elsewhere_listed(self._directory.content, self._node)
-            self._edge.on_directory(self._directory.data, self._directory.version, places)
+            urls = elsewhere_listed(self._directory.content, self._node)
+            self._edge.on_directory(self._directory.data, self._directory.version, urls)
 
     # --- life
 

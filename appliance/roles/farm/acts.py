@@ -140,8 +140,8 @@ def _config_of(directory: Directory, wish: dict[str, Any]) -> dict[str, Any]:
         names = names - set(wish["names"]) if wish.get("lift") else names | {*wish["names"]}
         return {"exclude": sorted(names)}
     if do == "place":
-        places = {str(s): list(n) for s, n in directory.placement[1].items()}
-        return {"placement": places | {str(wish["shard"]): wish["nodes"]}}
+        placed = {str(s): list(n) for s, n in directory.placement[1].items()}
+        return {"placement": placed | {str(wish["shard"]): wish["nodes"]}}
     if do == "period":
         return {"period_ms": wish["ms"]}
     out = set(directory.departed[1]) - {wish["id"]}

@@ -46,10 +46,10 @@ _ASK_S = 5.0  # for a leader to begin AddServer; then it is asked again
 
 def invite(folder: Path, secret: str, minutes: int) -> None:
     """From now on the member in `folder` lets in whoever has the secret, once."""
-    place = folder / INVITATIONS_FOLDER
-    place.mkdir(mode=0o700, exist_ok=True)
+    invitations = folder / INVITATIONS_FOLDER
+    invitations.mkdir(mode=0o700, exist_ok=True)
     expires_ms = int((time.time() + 60 * minutes) * 1000)
-    write_durable(place / digest_of(secret), f"{expires_ms}\n", mode=0o600)
+    write_durable(invitations / digest_of(secret), f"{expires_ms}\n", mode=0o600)
 
 
 def read_invitations(folder: Path) -> dict[str, int]:

@@ -75,10 +75,10 @@ def make_node_files(folder: Path, site: Site) -> None:
     before = next((read_rows(file) for file in files if file.exists()), [])
     rows = []
     for node in here:
-        place = folder / node.name
-        path = place / FARM_PASSWORD_FILE
+        node_path = folder / node.name
+        path = node_path / FARM_PASSWORD_FILE
         rows.append(_user_row(path, user_of(node), MEMBER, node.farm_id, before))
-        path = place / FARM_OPERATOR_PASSWORD_FILE
+        path = node_path / FARM_OPERATOR_PASSWORD_FILE
         rows.append(_user_row(path, administrator_of(node), ADMINISTRATOR, 0, before))
     made = {row["name"] for row in rows}
     rows += [row for row in before if row["name"] not in made]  # of a folder that is lost

@@ -26,10 +26,10 @@ async def serve(farms: Sequence[FarmSettings], log: logging.Logger) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, members)
-    places = (", ".join(members), *farms[0].listen)
+    where = (", ".join(members), *farms[0].listen)
     asking = [loop.create_task(guest.ask_to_be_added()) for guest in guests if guest.settings.join]
     try:
-        await host(members, log, lambda: log.info("serving %s on %s:%d", *places))
+        await host(members, log, lambda: log.info("serving %s on %s:%d", *where))
     finally:
         for task in asking:
             task.cancel()

@@ -35,7 +35,7 @@ from appliance.formats.sharing import (
     site_number_text,
 )
 from appliance.formats.status.federation import SharedRoomStatus
-from appliance.roles.federation.places import Places
+from appliance.roles.federation.positions import Positions
 from appliance.roles.federation.store import LmdbChannelStore
 
 _ID_SIZE = 16
@@ -101,7 +101,7 @@ class SharedRoom:
         self.is_live = False  # the exchange has it: others are told of what is read
         self.next_seq = 1  # of the next federated record, under our claim
         self.acknowledged = dict.fromkeys(self.others, 0)  # own messages in the log of each site
-        self.places = Places(store, identity.site, self.others)
+        self.positions = Positions(store, identity.site, self.others)
 
     @property
     def others(self) -> list[str]:
@@ -120,7 +120,7 @@ class SharedRoom:
 
     def take_members(self, now_ms: int) -> list[told.Effect]:
         """Which sites are removed has changed: effects of a room that is live."""
-        self.places.follow(self.others)
+        self.positions.follow(self.others)
         for name in self.others:
             self.acknowledged.setdefault(name, 0)
         if self.is_live:
@@ -209,7 +209,7 @@ class SharedRoom:
                 if name is not None:  # else of a site that takes part no more
                     said = rows.said_key(prefix.site, prefix.seq, prefix.part)
                     self.store.apply([told.Write(said, prefix.message_id)])
-                    self.places.note_foreign(int(row["seq"]), name, prefix)
+                    self.positions.note_foreign(int(row["seq"]), name, prefix)
                     in_log = InLog(int(row["log_seq"]), body[FEDERATED_PREFIX_SIZE:])
                     named = prefix.message_id.hex()
                     yield LogRecord(time_us // 1000, b"", name, named, prefix.lamport, in_log)
@@ -220,7 +220,7 @@ class SharedRoom:
         parts = split(body)
         author_id = int(row["author_id"])
         parent = bytes(row["parent_id"])
-        places = []
+        positions = []
         for part, text in enumerate(parts):
             lamport = self.channel.next_lamport(time_us // 1000)
             message = RoomMessage(
@@ -245,9 +245,9 @@ class SharedRoom:
             name = message_id(
                 channel=self.name, sender=self.identity.site, lamport=lamport, content=content
             )
-            places.append((lamport, name))
+            positions.append((lamport, name))
             yield LogRecord(time_us // 1000, content)
-        self.places.note_own(int(row["seq"]), time_us, places)
+        self.positions.note_own(int(row["seq"]), time_us, positions)
 
     # --- to a record
 

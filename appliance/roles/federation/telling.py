@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from appliance.base.errors import CausalRefused
-from appliance.base.limits import PLACES_ASKED_MAX, PLACES_TOLD_MAX
+from appliance.base.limits import POSITIONS_ASKED_MAX, POSITIONS_TOLD_MAX
 from appliance.cores.federation import effects as told
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.objects_link import OBJECTS_SOCKET, ObjectsLink
 from appliance.formats.causal.ephemeral import Typing, decode_ephemeral, encode_ephemeral
-from appliance.formats.live import Place, Places, TypingAfar, plain_said
+from appliance.formats.live import Position, Positions, TypingAfar, plain_said
 from appliance.formats.room_name import room_id_of
 from appliance.roles.federation.rooms import SharedRoom, channel_name
 
@@ -71,9 +71,9 @@ class Telling:
     def on_event(self, room: SharedRoom, event: told.Effect) -> None:
         """Of a room that is carried here."""
         if isinstance(event, told.Holds):
-            room.places.on_holds(event.sender, event.message_ids)
+            room.positions.on_holds(event.sender, event.message_ids)
         elif isinstance(event, told.Delivered):
-            room.places.on_delivered(event)
+            room.positions.on_delivered(event)
         elif isinstance(event, told.Ephemeral):
             self._on_ephemeral(room, event)
 
@@ -92,11 +92,11 @@ class Telling:
     def _tell_new(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_TOLD_S, self._tell_new)
         for room in self._rooms.live_rooms():
-            if room.places.fresh:
-                self._tell(room, room.places.take_fresh(PLACES_TOLD_MAX))
+            if room.positions.fresh:
+                self._tell(room, room.positions.take_fresh(POSITIONS_TOLD_MAX))
 
-    def _tell(self, room: SharedRoom, places: list[Place], edge: str = "") -> None:
-        said = Places(room.name, room.identity.site, sorted(room.others), edge, places)
+    def _tell(self, room: SharedRoom, positions: list[Position], edge: str = "") -> None:
+        said = Positions(room.name, room.identity.site, sorted(room.others), edge, positions)
         self._link.say(plain_said(said))
 
     # --- what happens at this site
@@ -115,10 +115,10 @@ class Telling:
         room = self._rooms.live_room(said["room"])
         if room is None:
             return  # another node carries it, or nobody
-        first = max(said["first"], said["last"] - PLACES_ASKED_MAX + 1)
-        places = room.places.between(first, said["last"])
-        for start in range(0, len(places), PLACES_TOLD_MAX):
-            self._tell(room, places[start : start + PLACES_TOLD_MAX], said["edge"])
+        first = max(said["first"], said["last"] - POSITIONS_ASKED_MAX + 1)
+        positions = room.positions.between(first, said["last"])
+        for start in range(0, len(positions), POSITIONS_TOLD_MAX):
+            self._tell(room, positions[start : start + POSITIONS_TOLD_MAX], said["edge"])
 
     # --- of the link
 

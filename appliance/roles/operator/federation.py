@@ -34,7 +34,7 @@ def nodes_of(folder: Path) -> list[NodeFolder]:
     """The nodes of a local site that are on this machine, by index."""
     site = load_site(folder / SITE_FILE)
     found = neighbours(folder / site.nodes[0].name, site)
-    nodes = [read_node(place.sockets.parent) for place in found]
+    nodes = [read_node(position.sockets.parent) for position in found]
     if not nodes:
         raise ConfigurationError(f"no node of the site in {folder} is on this machine")
     return nodes
@@ -185,7 +185,7 @@ class Difference(NamedTuple):
     """The first place, from 0, at which two logs differ, and what both have there; an entry that
     is not there has an empty `newest`."""
 
-    place: int
+    position: int
     own: LogSummary
     other: LogSummary
 
@@ -199,7 +199,7 @@ def first_difference(node: NodeFolder, name: str, site: str, count: int) -> Diff
     search = DifferenceSearch(count)
     while True:
         time.sleep(_PAUSE_S)
-        first, last = search.places
+        first, last = search.span
         found = summaries_of(node, name, None, first, last)
         own, other = (None, None) if found is None else (found.own, found.others.get(site))
         if own is None or other is None or other.places != (first, last):
@@ -216,7 +216,9 @@ def difference_line(room: str, site: str, found: Difference | None) -> str:
     if found is None:
         return f"{room}  {site}: told no place where it differs; ask again"
     here, there = (one.newest or "nothing" for one in (found.own, found.other))
-    return f"{room}  {site}: differs first at message {found.place + 1}: here {here}, there {there}"
+    return (
+        f"{room}  {site}: differs first at message {found.position + 1}: here {here}, there {there}"
+    )
 
 
 def verified_lines(room: str, own: LogSummary, others: dict[str, LogSummary]) -> list[str]:

@@ -197,9 +197,9 @@ async def take_out(
     for shard in node.site.shards_of(index):
         await change_members(node, shard, removal(shard, index), verb=verb, say=say)
     name = node.site.nodes[index].name
-    for place in neighbours(node.path, node.site):
-        if place.index == index and (place.path.parent / SITE_FILE).is_file():
-            write_durable(place.path / REMOVED_FILE, f"{name} belongs to no shard any more\n")
+    for neighbour in neighbours(node.path, node.site):
+        if neighbour.index == index and (neighbour.path.parent / SITE_FILE).is_file():
+            write_durable(neighbour.path / REMOVED_FILE, f"{name} belongs to no shard any more\n")
             say(f"member: {name} is started no more with this site")
 
 

@@ -236,11 +236,11 @@ class OperatorSession:
                 elif kind == logs.EVICTED and (why := self._evicted(effect[2], effect[3])):
                     self._answer.set_exception(StorageError(f"shard {self._shard.number}: {why}"))
 
-    def member(self, place: int) -> str:
+    def member(self, member_index: int) -> str:
         """A member of the group in words, with its node as far as that is known."""
         known = self._session.client.configuration
         members = known.members if known is not None else tuple(self._shard.replica_ids)
-        index = self._shard.node_of(members[place]) if place < len(members) else None
+        index = self._shard.node_of(members[member_index]) if member_index < len(members) else None
         if index is not None:
-            return f"replica {place} (node {self._node.site.nodes[index].name})"
-        return f"replica {place}"
+            return f"replica {member_index} (node {self._node.site.nodes[index].name})"
+        return f"replica {member_index}"

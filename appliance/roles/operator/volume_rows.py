@@ -33,12 +33,12 @@ Rows = Iterator[Row]
 def superblock_rows(reader: VolumeReader) -> Rows:
     """A row for each copy, then the one that counts with all its fields."""
     copies = _superblock_copies(reader)
-    for place, raw in enumerate(copies):
+    for number, raw in enumerate(copies):
         found = superblock.decode(raw) if raw is not None else None
         block = found[0] if found else None
         yield {
             "kind": "superblock_copy",
-            "place": place,
+            "place": number,
             "valid": found is not None,
             "copy": found[1] if found else None,
             "sequence": block.sequence if block else None,

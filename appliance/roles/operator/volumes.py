@@ -43,11 +43,11 @@ _POLL_S = 0.05
 _NOT_OURS_BUT_FINE = {"lost+found"}  # of a file system mounted at the volume's folder
 
 
-def volume_complete(place: Path) -> bool:
+def volume_complete(volume: Path) -> bool:
     """Whether format reached its end there; a volume that cannot be judged is never made again."""
-    if not (place / "volume.json").exists():
+    if not (volume / "volume.json").exists():
         return False
-    read_facts(place)
+    read_facts(volume)
     return True
 
 
@@ -66,12 +66,12 @@ def make_volumes(
     of this one. `brief` as in `create`.
     """
     for shard in shards:
-        place = node.volume(shard.number)
+        volume = node.volume(shard.number)
         what = f"format: {node.node.name}, shard {shard.number}"
-        if volume_complete(place):
+        if volume_complete(volume):
             say(f"{what}: kept, it was complete")
             continue
-        device = device_of(place)
+        device = device_of(volume)
         doing = "reserving" if brief and not device else "writing"
         to = f" to {device}" if device else ""
         say(f"{what}: {doing} {volume_size(geometry) >> 20} MiB{to}")
@@ -96,8 +96,8 @@ def _make_volume(
 ) -> dict[str, Any]:
     index = shard.replica_index(node.settings.index)
     assert index is not None
-    place = node.volume(shard.number)
-    _clear(place)
+    volume = node.volume(shard.number)
+    _clear(volume)
     path = node.path / group_name(shard.number)
     first = shard.number % shard.replica_count
     group: dict[str, Any] = (
@@ -124,30 +124,30 @@ def _make_volume(
         **group,
     )
     segments_max = shard.segments_max
-    facts = create(place, geometry=geometry, segments_max=segments_max, writes=writes, brief=brief)
+    facts = create(volume, geometry=geometry, segments_max=segments_max, writes=writes, brief=brief)
     path.unlink(missing_ok=True)
     sync_folder(node.path)
     return facts
 
 
-def _clear(place: Path) -> None:
-    """Remove what a format that did not reach its end left in `place`: nothing was stored there.
+def _clear(volume: Path) -> None:
+    """Remove what a format that did not reach its end left in `volume`: nothing was stored there.
 
     The folder itself stays, because a disk of its own may be mounted there; so does the link to a
     device, which the operator has named.
     """
-    if not place.exists():
+    if not volume.exists():
         return
-    entries = sorted(entry.name for entry in place.iterdir())
+    entries = sorted(entry.name for entry in volume.iterdir())
     foreign = [name for name in entries if name not in FILES and name not in _NOT_OURS_BUT_FINE]
     if foreign:
         raise ConfigurationError(
-            f"{place} holds {foreign[0]}, which is not of a volume: move it away, or put an empty "
+            f"{volume} holds {foreign[0]}, which is not of a volume: move it away, or put an empty "
             "folder or disk there"
         )
     for name in entries:
-        path = place / name
-        if name in _NOT_OURS_BUT_FINE or (name == DATA and device_of(place) is not None):
+        path = volume / name
+        if name in _NOT_OURS_BUT_FINE or (name == DATA and device_of(volume) is not None):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -169,7 +169,12 @@ def _read_group(path: Path) -> dict[str, Any]:
 
 
 def claim_devices(
-    folder: Path, named: list[str], places: list[Path], geometry: str, segments_max: int, erase: int
+    folder: Path,
+    named: list[str],
+    volume_paths: list[Path],
+    geometry: str,
+    segments_max: int,
+    erase: int,
 ) -> None:
     """Let volumes lie on raw devices: each of `named` is PATH, or VOLUME=PATH with the volume's
     folder as it lies in `folder`. All are checked before anything is changed; a device that
@@ -179,9 +184,9 @@ def claim_devices(
     chosen: dict[Path, Path] = {}
     for text in named:
         name, _, given = text.rpartition("=")
-        volume, device = folder / name if name else places[0], Path(given).absolute()
-        if volume not in places or (not name and len(places) > 1):
-            known = ", ".join(str(known.relative_to(folder)) for known in places)
+        volume, device = folder / name if name else volume_paths[0], Path(given).absolute()
+        if volume not in volume_paths or (not name and len(volume_paths) > 1):
+            known = ", ".join(str(known.relative_to(folder)) for known in volume_paths)
             raise ConfigurationError(f"--device {text}: say which volume as VOLUME=PATH: {known}")
         if volume in chosen or device in chosen.values():
             raise ConfigurationError(f"--device {text}: named twice; a volume has a device alone")
@@ -202,9 +207,9 @@ def claim_node_devices(
 ) -> None:
     """As `claim_devices`, for those of one node's `shards` whose volumes are not there yet."""
     if named:
-        places = [node.volume(shard.number) for shard in shards]
+        volume_paths = [node.volume(shard.number) for shard in shards]
         most = max(shard.segments_max for shard in shards)
-        claim_devices(node.path, named, places, geometry, most, erase)
+        claim_devices(node.path, named, volume_paths, geometry, most, erase)
 
 
 # --- room -----------------------------------------------------------------------------------------
@@ -220,8 +225,10 @@ def check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: s
     """Refuse before the first byte what cannot be completed: volumes that are missing, counted by
     the file system on which each will lie."""
     refuse_memory(folder)
-    places = [node.volume(shard.number) for node, shard in wanted]
-    wanting = [place for place in places if not volume_complete(place) and not device_of(place)]
+    volume_paths = [node.volume(shard.number) for node, shard in wanted]
+    wanting = [
+        volume for volume in volume_paths if not volume_complete(volume) and not device_of(volume)
+    ]
     for disk in _disks(folder, wanting):
         needed = disk.volumes * volume_size(geometry)
         if disk.free < needed:
@@ -232,27 +239,29 @@ def check_room(folder: Path, wanted: list[tuple[NodeFolder, Shard]], geometry: s
             )
 
 
-def segments_that_fit(folder: Path, places: list[Path], geometry: str) -> int:
+def segments_that_fit(folder: Path, volume_paths: list[Path], geometry: str) -> int:
     """How many segments each of these new volumes can come to hold: their disks' space is shared
     evenly, and retention gives none of it back before the last one was written."""
     sizes = GEOMETRIES[geometry]
-    devices = [probe(device).size for device in map(device_of, places) if device]
-    files = [place for place in places if not device_of(place)]
+    devices = [probe(device).size for device in map(device_of, volume_paths) if device]
+    files = [volume for volume in volume_paths if not device_of(volume)]
     shares = devices + [disk.free // disk.volumes for disk in _disks(folder, files)]
     fits = [(share - sizes.data_size) // sizes.extent_size for share in shares]
     return max(0, min(fits, default=SEGMENTS_MAX_HIGH))
 
 
-def check_capacity(folder: Path, places: list[Path], geometry: str, segments_max: int) -> None:
+def check_capacity(
+    folder: Path, volume_paths: list[Path], geometry: str, segments_max: int
+) -> None:
     """Refuse volumes that would be full before they hold what their site file says."""
-    fit = segments_that_fit(folder, places, geometry)
+    fit = segments_that_fit(folder, volume_paths, geometry)
     if segments_max > fit >= EXTENTS_AT_FORMAT:  # of less `check_room` says what is missing
         size = GEOMETRIES[geometry].extent_size * segments_max + GEOMETRIES[geometry].data_size
         raise StorageError(
-            f"{folder}: {len(places)} volume{'s' if len(places) > 1 else ''} of segments_max "
-            f"{segments_max} may come to need {size >> 20} MiB each, and the disk holds {fit} "
-            "segments: say fewer (--segments-max, or segments_max in the site file of a new "
-            "site), make room, or choose another disk"
+            f"{folder}: {len(volume_paths)} volume{'s' if len(volume_paths) > 1 else ''} of "
+            f"segments_max {segments_max} may come to need {size >> 20} MiB each, and the disk "
+            f"holds {fit} segments: say fewer (--segments-max, or segments_max in the site file of "
+            "a new site), make room, or choose another disk"
         )
 
 
@@ -264,19 +273,19 @@ class _Disk(NamedTuple):
     free: int
 
 
-def _disks(folder: Path, places: list[Path]) -> list[_Disk]:
+def _disks(folder: Path, volume_paths: list[Path]) -> list[_Disk]:
     """By file system; that of `folder`, unless the place of a volume is there already."""
     of: dict[int, list[tuple[Path, Path]]] = {}  # by device: (volume, a folder that is there)
-    for place in places:
-        there = place if place.exists() else folder
-        of.setdefault(there.stat().st_dev, []).append((place, there))
+    for volume in volume_paths:
+        there = volume if volume.exists() else folder
+        of.setdefault(there.stat().st_dev, []).append((volume, there))
     found = []
     for volumes in of.values():
         begun = sum(
             file.stat().st_blocks * 512
-            for place, _ in volumes
-            if place.exists()
-            for file in place.rglob("*")
+            for volume, _ in volumes
+            if volume.exists()
+            for file in volume.rglob("*")
         )
         there = volumes[0][1] if len(volumes) == 1 else folder
         state = os.statvfs(there)

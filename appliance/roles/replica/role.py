@@ -225,9 +225,9 @@ class ReplicaRole:
         if self._exit_code:
             return
         self._exit_code = EXIT_HALTED
-        place = self._node.volume(self._shard.number)
+        path = self._node.volume(self._shard.number)
         remedy = remedy_of(code)
-        line = f"tigerchat: HALT {code} at {place}, replica {self._index}: {reason}; {remedy}"
+        line = f"tigerchat: HALT {code} at {path}, replica {self._index}: {reason}; {remedy}"
         print(line, file=sys.stderr, flush=True)
         said = f"HALT {code}: {reason}; {remedy}".replace("\n", " ")[:HALT_SAID_MAX]
         service.notify(f"STATUS={said}", f"{service.REASON}{said}")

@@ -47,7 +47,7 @@ class ShardSnapshots:
         self.shard = shard.number
         self.error = ""
         self._session, self._log, self._key = session, log, node.signing_key
-        self._place = f"shard-{shard.number:05}"
+        self._folder = f"shard-{shard.number:05}"
         self._target = FolderTarget(node.path / SNAPSHOTS_FOLDER, rate_max=SNAPSHOT_RATE_MAX)
         share = node.settings.snapshots_mib * _MIB // len(node.shards)
         size = snapshot.file_size(session.geometry.segment_records)
@@ -103,7 +103,7 @@ class ShardSnapshots:
     def _poll(self, source: Source, geometry: Geometry) -> None:
         """Drop what is too much; make one file that is missing."""
         if self._existing is None:
-            entries = self._target.list(self._place)
+            entries = self._target.list(self._folder)
             found = (_NAME.fullmatch(entry.name) for entry in entries)
             self._existing = {int(match[1]) for match in found if match is not None}
         existing = self._existing
@@ -114,7 +114,7 @@ class ShardSnapshots:
             count_max=self._count_max,
         )
         for number in choice.drop:
-            self._target.delete(f"{self._place}/{name_of(number)}")
+            self._target.delete(f"{self._folder}/{name_of(number)}")
             existing.discard(number)
         if choice.make:
             self._make(source, geometry, choice.make[0])
@@ -133,9 +133,9 @@ class ShardSnapshots:
                 key=self._key,
             )
         )
-        place = f"{self._place}/{name_of(number)}"
-        self._target.put(place + ".part", data)
-        self._target.rename(place + ".part", place, overwrite=True)
+        path = f"{self._folder}/{name_of(number)}"
+        self._target.put(path + ".part", data)
+        self._target.rename(path + ".part", path, overwrite=True)
 
 
 class ReadShard:

@@ -46,15 +46,17 @@ class Votes:
     def _counted(self, index: int, replica: Replica) -> None:
         """Whoever counts as having spoken did speak."""
         now, members = replica.viewstamp, replica.members
-        for place in range(replica.replica_count):
-            if place == replica.index:
+        for member_index in range(replica.replica_count):
+            if member_index == replica.index:
                 continue
-            if replica.svc_from >> place & 1:
-                if self._heard[index].get(members[place], (-1, 0))[0] < now:
-                    violated(NAME, f"replica {index} counts a vote that {place} did not cast")
-            listed = replica.dvcs and replica.dvcs[place] is not None
-            if listed and self._listed[index].get(members[place], -1) < now:
-                violated(NAME, f"replica {index} counts a list that {place} did not send")
+            if replica.svc_from >> member_index & 1:
+                if self._heard[index].get(members[member_index], (-1, 0))[0] < now:
+                    violated(
+                        NAME, f"replica {index} counts a vote that {member_index} did not cast"
+                    )
+            listed = replica.dvcs and replica.dvcs[member_index] is not None
+            if listed and self._listed[index].get(members[member_index], -1) < now:
+                violated(NAME, f"replica {index} counts a list that {member_index} did not send")
 
     def on_step(self, index: int, replica: Replica) -> None:
         """Its view has grown, if it has."""

@@ -28,7 +28,7 @@ class Checkers:
         self.committed: list[Entry] = []
         self.committed_in: list[int] = []  # the term in which each was first committed
         self.chain: list[bytes] = [b""]  # after so many committed entries
-        self.places: dict[bytes, int] = {}  # committed value -> index
+        self.indexes: dict[bytes, int] = {}  # committed value -> index
         self.acknowledged: list[bytes] = []
         self.newest_yes = 0  # the highest index of a value that was answered yes
         self.pairs = 0
@@ -88,7 +88,7 @@ class Checkers:
             self.committed.append(entry)
             self.committed_in.append(term)
             self.chain.append(link_of(self.chain[-1], index, entry))
-            self.places.setdefault(entry.value, index)
+            self.indexes.setdefault(entry.value, index)
 
     def on_state(self, member: int, index: int, chain: bytes) -> None:
         """The state of a member's application after `index`, however it came there."""
@@ -99,9 +99,9 @@ class Checkers:
         )
 
     def on_yes(self, value: bytes) -> None:
-        require(value in self.places, "yes", f"{value!r} was answered yes and is not committed")
+        require(value in self.indexes, "yes", f"{value!r} was answered yes and is not committed")
         self.acknowledged.append(value)
-        self.newest_yes = max(self.newest_yes, self.places[value])
+        self.newest_yes = max(self.newest_yes, self.indexes[value])
 
     def on_read(self, member: int, known: int, index: int) -> None:
         """A read is answered from the state after `index`; asked after a yes to `known`."""

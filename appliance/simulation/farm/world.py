@@ -302,7 +302,7 @@ class FarmWorld:
         final = b'{"v":"final"}'
         for tick in range(start, start + CONVERGE_TICKS):
             self.schedule.run_until((tick + 1) * TICK_US)
-            done = final in self.checkers.places
+            done = final in self.checkers.indexes
             if last.request is None and not done:  # a legacy leader's yes promises nothing
                 last.post(final)
             for member, process in sorted(self.members.items()):  # as an operator would do
@@ -331,7 +331,7 @@ class FarmWorld:
 
     def _check(self) -> None:
         for value in self.checkers.acknowledged:
-            if value not in self.checkers.places:
+            if value not in self.checkers.indexes:
                 violated("yes", f"{value!r} is lost")
         for member in self.listed():
             process = self.members[member]

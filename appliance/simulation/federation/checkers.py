@@ -32,7 +32,7 @@ class Checkers:
         self.received: dict[str, set[int]] = {}  # id -> sites that ever held it
         self.logged: dict[str, set[int]] = {}
         self.own: dict[str, tuple[int, int]] = {}  # id -> site, place in its log
-        self.places: dict[tuple[int, int], str] = {}
+        self.indexes: dict[tuple[int, int], str] = {}
         self.forms: dict[str, set[bytes]] = {}  # id -> bytes its sender gave out, without filter
         self.lamports: dict[str, int] = {}
         self.filter_acks = self.false_acks = 0
@@ -63,16 +63,16 @@ class Checkers:
         if message.kind == CONTENT:
             self.received.setdefault(message.message_id, set()).add(site.number)
 
-    def on_own(self, site: Site, message_id: str, place: int, lamport: int) -> None:
+    def on_own(self, site: Site, message_id: str, index: int, lamport: int) -> None:
         """A local message was given this id and place in the order."""
-        key = (site.number, place)
-        if self.places.setdefault(key, message_id) != message_id:
-            raise Broken("same id after takeover", f"{site.name} gave record {place} another id")
-        before = [at for (number, at) in self.places if number == site.number and at < place]
+        key = (site.number, index)
+        if self.indexes.setdefault(key, message_id) != message_id:
+            raise Broken("same id after takeover", f"{site.name} gave record {index} another id")
+        before = [at for (number, at) in self.indexes if number == site.number and at < index]
         if before:
-            last = self.places[site.number, max(before)]
+            last = self.indexes[site.number, max(before)]
             if self.lamports[last] >= lamport:
-                raise Broken("own lamports rise", f"{site.name} record {place}")
+                raise Broken("own lamports rise", f"{site.name} record {index}")
         self.own[message_id] = key
         self.lamports[message_id] = lamport
         self.received.setdefault(message_id, set()).add(site.number)

@@ -259,7 +259,7 @@ class FederationWorld:
         site.commit(self.true_ms())
         while site.channel is not None and site.taken < len(site.log):
             record = site.log[site.taken]
-            place = site.taken
+            index = site.taken
             site.taken += 1
             now_ms = site.now_ms(self.true_ms())
             if record.sender:
@@ -270,7 +270,7 @@ class FederationWorld:
                 )
                 for effect in effects:
                     if isinstance(effect, told.Sent):
-                        self.checkers.on_own(site, effect.message_id, place, effect.lamport)
+                        self.checkers.on_own(site, effect.message_id, index, effect.lamport)
             self._carry_out(site, effects)
 
     def _check_own(self, site: Site) -> None:
@@ -281,11 +281,11 @@ class FederationWorld:
             for lamport, message_id in site.channel.order()
             if (row := site.channel.state.row_of(message_id)) and row.sender == site.name
         ]
-        places = [place for place, record in enumerate(site.log) if not record.sender]
-        if len(own) != len(places):
+        indexes = [index for index, record in enumerate(site.log) if not record.sender]
+        if len(own) != len(indexes):
             raise Broken("own messages after a start", f"{site.name}: {len(own)}")
-        for (lamport, message_id), place in zip(own, places, strict=True):
-            self.checkers.on_own(site, message_id, place, lamport)
+        for (lamport, message_id), index in zip(own, indexes, strict=True):
+            self.checkers.on_own(site, message_id, index, lamport)
 
     def _receive(self, number: int, source: int, data: bytes) -> None:
         site = self.sites[number]

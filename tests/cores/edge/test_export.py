@@ -22,7 +22,7 @@ from tests.cores.edge.world import World, token
 def placed(world: World, export: RoomExport) -> RoomExport:
     try:
         for _ in range(100):
-            if export.place():
+            if export.locate():
                 return export
             world.tick(1)
             world.process()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.base.limits import PLACES_ASKED_MAX
+from appliance.base.limits import POSITIONS_ASKED_MAX
 from appliance.cores.edge.session import Session
 from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.federation import FederationEvent, FederationRequest, PlacedMessage
@@ -76,7 +76,7 @@ def test_a_request_is_said_to_the_carrying_node_once_and_within_what_the_room_ha
     world.send(bob, asked, asked)
     (said,) = [one for one in world.said[before:] if one["kind"] == "places_wanted"]
     head = world.edge.lookup.catalogue.rooms[id_bytes(world.room_id)].head
-    assert (said["first"], said["last"]) == (max(1, head - PLACES_ASKED_MAX + 1), head)
+    assert (said["first"], said["last"]) == (max(1, head - POSITIONS_ASKED_MAX + 1), head)
     assert said["edge"] == world.edge.objects.name
     assert world.take(anna) == []
     stranger = world.open(number=9, name="eve", rights={"other": ["read"]})

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from appliance.cores.federation.log import ChannelLog, Entry
 
-places = st.lists(
+order_keys = st.lists(
     st.tuples(st.integers(0, 50), st.text(min_size=1, max_size=3)),
-    unique_by=lambda place: place[1],
+    unique_by=lambda order_key: order_key[1],
     max_size=60,
 )
 
 
-@given(places, st.randoms(use_true_random=False))
+@given(order_keys, st.randoms(use_true_random=False))
 def test_any_order_of_arrival_gives_the_same_log(
     found: list[tuple[int, str]], chance: random.Random
 ) -> None:
@@ -24,13 +24,17 @@ def test_any_order_of_arrival_gives_the_same_log(
         log = ChannelLog(1000)
         for lamport, message_id in found:
             position = log.insert(Entry(lamport, message_id, "s"))
-            assert list(log.places())[position] == (lamport, message_id)
+            assert list(log.order_keys())[position] == (lamport, message_id)
             log.check()
-        logs.append(list(log.places()))
-    assert logs[0] == logs[1] == sorted(found, key=lambda place: (place[0], place[1].encode()))
+        logs.append(list(log.order_keys()))
+    assert (
+        logs[0]
+        == logs[1]
+        == sorted(found, key=lambda order_key: (order_key[0], order_key[1].encode()))
+    )
 
 
-@given(places, st.integers(1, 10))
+@given(order_keys, st.integers(1, 10))
 def test_the_oldest_leave_memory_and_are_counted(found: list[tuple[int, str]], window: int) -> None:
     log = ChannelLog(window)
     for count, (lamport, message_id) in enumerate(found, 1):

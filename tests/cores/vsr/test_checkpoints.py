@@ -218,7 +218,7 @@ def taking(group: Group, session: Session, node: Node) -> None:
     assert node.core.checkpointing is not None
 
 
-def missing_chunks(disk: Disk) -> list[ck.Place]:
+def missing_chunks(disk: Disk) -> list[ck.ChunkLocation]:
     """Chunks of the checkpoint that the superblock names and the disk does not hold."""
     geometry, state = disk.geometry, disk.superblock().checkpoint
     if state.header.op == 0:
@@ -227,23 +227,23 @@ def missing_chunks(disk: Disk) -> list[ck.Place]:
     zone += geometry.checkpoint_zone(state.header.op) * geometry.checkpoint_zone_size
     raw = disk.read(zone, state.manifest_size) or b""
     if ck.checkpoint_id(raw) != state.checkpoint_id:
-        return [ck.Place(ck.KIND_MANIFEST, 0, 0, state.header.op)]
+        return [ck.ChunkLocation(ck.KIND_MANIFEST, 0, 0, state.header.op)]
     manifest = ck.decode(raw, geometry)
     out = []
     for name, table in manifest.tables.items():
         for i, chunk_id in enumerate(table.chunk_ids):
             index = ck.table_chunk_index(geometry, name, i)
-            place = ck.Place(ck.KIND_TABLE, 0, index, state.header.op)
-            at = zone + ck.zone_offset(geometry, place)
+            location = ck.ChunkLocation(ck.KIND_TABLE, 0, index, state.header.op)
+            at = zone + ck.zone_offset(geometry, location)
             if sha256(disk.read(at, geometry.table_chunk_size) or b"") != chunk_id:
-                out.append(place)
+                out.append(location)
     number, count = divmod(manifest.log_seq, geometry.segment_records)
     leaf_size = geometry.records_max * RECORD_SIZE
     for i, leaf_id in enumerate(manifest.leaf_ids):
         records = min(geometry.records_max, count - i * geometry.records_max)
         data = disk.read(disk.extent_at(number) + i * leaf_size, records * RECORD_SIZE) or b""
         if seg.leaf_id(data) != leaf_id:
-            out.append(ck.Place(ck.KIND_LEAF, records, i, number))
+            out.append(ck.ChunkLocation(ck.KIND_LEAF, records, i, number))
     return out
 
 

@@ -30,7 +30,14 @@ ROUTED = (normal.on_prepare, repair.on_repair_prepare)
 
 # What a question may call: nothing of it changes anything.
 ASKED = {
-    *("_session_of", "_wanted", "allowed", "any", "ck.decode_place", "cmd.RequestPrepare.digest"),
+    *(
+        "_session_of",
+        "_wanted",
+        "allowed",
+        "any",
+        "ck.decode_location",
+        "cmd.RequestPrepare.digest",
+    ),
     *("cmd.RequestReply.digest", "decode_entry", "member.geometry.prepare_max"),
     *("member.journal.slot", "member.prepares.get", "ses.decode"),
 }

@@ -627,8 +627,8 @@ def test_an_answer_goes_to_whoever_asked_though_the_places_changed_during_the_re
     else:
         state = server.checkpoint
         server.manifests.clear()
-        place = chunks.Place(chunks.ck.KIND_MANIFEST, 0, 0, state.header.op)
-        body = state.checkpoint_id + chunks.ck.encode_place(place)
+        place = chunks.ChunkLocation(chunks.ck.KIND_MANIFEST, 0, 0, state.header.op)
+        body = state.checkpoint_id + chunks.ck.encode_location(place)
         question = env.Message(server.make(what, view=server.view, body=body), body)
     server.on_message(question, asker)
     ((kind, token, address, length),) = [e for e in server.effects if e[0] == fx.READ]

@@ -113,7 +113,7 @@ def test_segments_that_the_group_drops_meanwhile_are_not_refilled() -> None:
     group.until(lambda: core.state_machine.oldest_segment == oldest)
     assert (core.backfill.low, core.backfill.number) == (oldest, newest)
     assert all(s.number >= oldest for s in core.backfill.segments)
-    kept = {chunk.place for s in core.backfill.segments for chunk in (s.footer, *s.leaves)}
+    kept = {chunk.location for s in core.backfill.segments for chunk in (s.footer, *s.leaves)}
     assert set(core.backfill.chunks) == kept
     group.heal(rule)
     group.until(group.converged)
@@ -144,7 +144,8 @@ STAGES = {
         core.fetch is not None
         and core.fetch.manifest
         and any(
-            c.data is not None and c.place.kind == ck.KIND_TABLE for c in core.fetch.chunks.values()
+            c.data is not None and c.location.kind == ck.KIND_TABLE
+            for c in core.fetch.chunks.values()
         )
     ),
     "all chunks here": lambda core: (
@@ -250,7 +251,7 @@ def test_no_chunk_is_taken_while_the_new_checkpoint_is_in_memory_only() -> None:
     assert not group.sent(env.REQUEST_CHUNK, source=0, since=mark)
     manifest = next(iter(core.fetch.chunks.values()))
     raw = group.core(1).manifests[core.checkpoint_op]
-    body = manifest.id + ck.encode_place(manifest.place) + raw
+    body = manifest.id + ck.encode_location(manifest.location) + raw
     group.tell(0, message(env.CHUNK, sender=1, body=body))
     assert core.counters["dropped_chunk_not_wanted"] == 1
     assert all(write.zone == "superblock" for write in group.nodes[0].disk.writes)
@@ -403,9 +404,11 @@ def test_a_lone_replica_with_a_broken_chunk_halts() -> None:
     assert group.nodes[0].halted is not None and group.nodes[0].halted[0] == "CHECKPOINT_CORRUPT"
 
 
-def asked_chunk(group: Group, target: int, entries: list[tuple[bytes, ck.Place]]) -> list[bytes]:
+def asked_chunk(
+    group: Group, target: int, entries: list[tuple[bytes, ck.ChunkLocation]]
+) -> list[bytes]:
     """Bodies of the chunks that a replica sends when it is asked for these."""
-    body = b"".join(chunk_id + ck.encode_place(place) for chunk_id, place in entries)
+    body = b"".join(chunk_id + ck.encode_location(location) for chunk_id, location in entries)
     group.tell(target, message(env.REQUEST_CHUNK, sender=(target + 1) % 3, body=body))
     while group.nodes[target].disk.reads:
         group.io(group.nodes[target])
@@ -420,7 +423,7 @@ def test_a_chunk_is_served_under_its_own_id_only() -> None:
     core = group.core(0)
     op = core.checkpoint_op
     manifest = ck.decode(core.manifests[op], TINY)
-    windows = ck.Place(ck.KIND_TABLE, 0, ck.table_chunk_index(TINY, "windows", 0), op)
+    windows = ck.ChunkLocation(ck.KIND_TABLE, 0, ck.table_chunk_index(TINY, "windows", 0), op)
     wanted = manifest.tables["windows"].chunk_ids[0]
     (served,) = asked_chunk(group, 0, [(wanted, windows)])
     assert served[:32] == wanted and ck.checkpoint_id(served[48:]) == wanted
@@ -440,12 +443,12 @@ def test_a_whole_chunk_of_another_checkpoint_is_served_if_it_lies_in_its_zone(ba
     group, session = tiny(4 * K + 2)
     group.until(group.converged)
     op = group.core(0).checkpoint_op - back * K
-    place = ck.Place(ck.KIND_TABLE, 0, ck.table_chunk_index(TINY, "windows", 0), op)
+    location = ck.ChunkLocation(ck.KIND_TABLE, 0, ck.table_chunk_index(TINY, "windows", 0), op)
     before = zone_of(group, group.core(0).checkpoint_op - K)
     assert zone_of(group, op) == before, "the zone that the newest checkpoint does not have"
-    start = before + MANIFEST_SIZE_MAX + place.index * TINY.table_chunk_size
+    start = before + MANIFEST_SIZE_MAX + location.index * TINY.table_chunk_size
     data = group.nodes[0].disk.read(start, TINY.table_chunk_size)
-    (served,) = asked_chunk(group, 0, [(ck.checkpoint_id(data), place)])
+    (served,) = asked_chunk(group, 0, [(ck.checkpoint_id(data), location)])
     assert served[48:] == data
 
 
@@ -457,7 +460,7 @@ def test_who_was_started_anew_serves_the_manifest_before_its_own_from_its_disk()
     group.until(group.converged)
     op = group.core(0).checkpoint_op - K
     raw = group.core(0).manifests[op]
-    wanted = (ck.checkpoint_id(raw), ck.Place(ck.KIND_MANIFEST, 0, 0, op))
+    wanted = (ck.checkpoint_id(raw), ck.ChunkLocation(ck.KIND_MANIFEST, 0, 0, op))
     group.restart(0)
     group.until(group.converged)
     assert op not in group.core(0).manifests
@@ -480,12 +483,12 @@ def test_a_chunk_nobody_wants_or_that_does_not_match_is_dropped() -> None:
     rule = group.drop(lambda s, t, h: h.command == env.CHUNK)
     core = group.start(0)
     group.until(lambda: core.fetch is not None and not core.installing and core.sync_op_max > 0)
-    place = next(iter(core.fetch.chunks))
-    chunk = core.fetch.chunks[place]
-    wrong = chunk.id + ck.encode_place(place) + b"not what was asked for"
+    location = next(iter(core.fetch.chunks))
+    chunk = core.fetch.chunks[location]
+    wrong = chunk.id + ck.encode_location(location) + b"not what was asked for"
     group.tell(0, message(env.CHUNK, sender=1, body=wrong))
     assert core.counters["dropped_chunk_does_not_match"] == 1 and chunk.data is None
-    stray = b"y" * 32 + ck.encode_place(place) + b"z"
+    stray = b"y" * 32 + ck.encode_location(location) + b"z"
     group.tell(0, message(env.CHUNK, sender=1, body=stray))
     assert core.counters["dropped_chunk_not_wanted"] == 1
     group.heal(rule)

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from appliance.base.errors import StorageError, TargetRefused, TargetUnavailable
 from appliance.base.prng import Prng
 from appliance.drivers.hdfs.webhdfs import WebHdfs
-from appliance.reports.place import place_of, read_all
+from appliance.reports.file_store import file_store_of, read_all
 from appliance.reports.webhdfs import Login
 from tests.ports import FreePorts
 from tests.system import hdfs_site
@@ -117,6 +117,6 @@ def test_reports_read_over_https_with_the_token(
     url = f"{secure.webhdfs_url}/tigerchat"
     login = Login(token=token.read_text().strip())
     with pytest.raises(StorageError, match="certificate"):
-        read_all(place_of(url, login=login), "for-reports")
+        read_all(file_store_of(url, login=login), "for-reports")
     monkeypatch.setenv("SSL_CERT_FILE", str(secure.tls.ca_file))
-    assert read_all(place_of(url, login=login), "for-reports") == DATA
+    assert read_all(file_store_of(url, login=login), "for-reports") == DATA

@@ -15,7 +15,7 @@ from appliance.base.prng import Prng
 from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.target import Limiter, Target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
-from appliance.reports.place import place_of, read_all
+from appliance.reports.file_store import file_store_of, read_all
 from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
 from tests.system import hdfs_site
@@ -99,7 +99,7 @@ def test_a_folder_that_is_a_file_is_the_operators_matter(tmp_path: Path) -> None
 
 
 def test_reports_write_list_read_parts_rename_and_delete_over_the_same_hdfs(hdfs: Hdfs) -> None:
-    place = place_of(f"{hdfs.webhdfs_url}/{fresh_folder()}", login=Login(USER))
+    place = file_store_of(f"{hdfs.webhdfs_url}/{fresh_folder()}", login=Login(USER))
     assert place.list("") == [] and place.size("a/b") is None
     data = bytes(range(256)) * 3000
     place.write("a/b", data)

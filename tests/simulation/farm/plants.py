@@ -132,8 +132,8 @@ PLANTS = {
 def planted(row: int) -> Iterator[None]:
     """The rule of a row is replaced while this lasts."""
     with contextlib.ExitStack() as stack:
-        for place, name, other in PLANTS[row]:
-            stack.enter_context(patch.object(place, name, other))
+        for location, name, other in PLANTS[row]:
+            stack.enter_context(patch.object(location, name, other))
         yield
 
 

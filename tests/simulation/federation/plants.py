@@ -116,10 +116,10 @@ def repeated_with_filter(patch: pytest.MonkeyPatch) -> None:
     def answer(state: ChannelState, now_ms: int) -> None:
         before = len(state.effects)
         whole(state, now_ms)
-        for place in range(before, len(state.effects)):
-            effect = state.effects[place]
+        for location in range(before, len(state.effects)):
+            effect = state.effects[location]
             if isinstance(effect, sending.Broadcast):
                 again = sending._with_filter(state, sending.sds.decode(effect.data))
-                state.effects[place] = sending.Broadcast(again, effect.kind, True)
+                state.effects[location] = sending.Broadcast(again, effect.kind, True)
 
     patch.setattr(sending, "answer_repairs", answer)

@@ -166,8 +166,8 @@ class Closing:
     def _on_seen(self, change: PolicyChange, log_seq: int) -> None:
         session, frame, room, sharing, policy_seq, tries = change
         trail = room.policy_trail
-        place = trail.index(log_seq) if log_seq in trail else 0
-        before = trail[place - 1] if place else policy_seq
+        index = trail.index(log_seq) if log_seq in trail else 0
+        before = trail[index - 1] if index else policy_seq
         error: InputError | None = None
         if before != policy_seq and session.state == "ready":
             try:

@@ -34,9 +34,9 @@ class Directories:
     def go_elsewhere(self, session: Session, spread_ms: int = 0) -> GoElsewhere:
         """With what a client of an excluded node is refused, which is told where to go."""
         self._turn += 1
-        place = self._elsewhere[self._turn % len(self._elsewhere)]
-        session.send(NextNode(url=place, spread=spread_ms))
-        return GoElsewhere(f"this node is kept out of the directory; go to {place}")
+        url = self._elsewhere[self._turn % len(self._elsewhere)]
+        session.send(NextNode(url=url, spread=spread_ms))
+        return GoElsewhere(f"this node is kept out of the directory; go to {url}")
 
     def _ask(self, session: Session, frame: DirectoryRequest) -> bool:
         if len(self._signed) > _SIGNED_SIZE_MAX:

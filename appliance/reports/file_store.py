@@ -1,7 +1,7 @@
 """A folder tree that an archive or the tables live in: on this machine or on HDFS.
 
-A place is small and pickles, so that every task of Spark opens its own files. Paths are relative to
-the place, with `/`. What must appear whole is written under another name and renamed.
+A store is small and pickles, so that every task of Spark opens its own files. Paths are relative to
+the store, with `/`. What must appear whole is written under another name and renamed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     size: int
 
 
-class Place(Protocol):
+class FileStore(Protocol):
     """What ingest needs of a folder tree."""
 
     @property
@@ -60,14 +60,14 @@ class Place(Protocol):
         """Make what was renamed into this folder outlive a loss of power."""
 
 
-def read_all(place: Place, path: str, size_max: int = 256 << 20) -> bytes:
+def read_all(store: FileStore, path: str, size_max: int = 256 << 20) -> bytes:
     """A whole small file. Raises FileNotFoundError."""
-    with place.open(path, 0, size_max) as stream:
+    with store.open(path, 0, size_max) as stream:
         return stream.read()
 
 
 @dataclass(frozen=True, slots=True)
-class LocalPlace:
+class LocalFileStore:
     """A folder of this machine, or one that all machines of the cluster see alike."""
 
     root: str
@@ -166,7 +166,7 @@ class _Bounded:
 
 
 @dataclass(frozen=True, slots=True)
-class HdfsPlace:
+class HdfsFileStore:
     """A folder of an HDFS, read and written over WebHDFS from every task."""
 
     url: str
@@ -206,8 +206,8 @@ class HdfsPlace:
         """The NameNode's journal has done so."""
 
 
-def place_of(url: str, *, http_address: str = "", login: Login | None = None) -> Place:
-    """The place that `url` names: a path, file://, hdfs://, webhdfs:// or swebhdfs://.
+def file_store_of(url: str, *, http_address: str = "", login: Login | None = None) -> FileStore:
+    """The store that `url` names: a path, file://, hdfs://, webhdfs:// or swebhdfs://.
 
     `http_address` is where the NameNode of an hdfs:// URL answers WebHDFS, host:port; it is the
     URL's host and port 9870 unless given.
@@ -215,7 +215,7 @@ def place_of(url: str, *, http_address: str = "", login: Login | None = None) ->
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
         path = unquote(parts.path) if parts.scheme else url
-        return LocalPlace(str(Path(path).absolute()))
+        return LocalFileStore(str(Path(path).absolute()))
     if parts.scheme not in HDFS_SCHEMES or not parts.hostname:
         allowed = "a path, file:///…, hdfs://…, webhdfs://… or swebhdfs://…"
         raise ConfigurationError(f"{url}: not a place that can be read; allowed: {allowed}")
@@ -227,4 +227,6 @@ def place_of(url: str, *, http_address: str = "", login: Login | None = None) ->
     who = login or Login()
     if parts.username and not who.user and not who.token:
         who = Login(user=parts.username)
-    return HdfsPlace(url.rstrip("/"), Hdfs(address, secure, who), unquote(parts.path).rstrip("/"))
+    return HdfsFileStore(
+        url.rstrip("/"), Hdfs(address, secure, who), unquote(parts.path).rstrip("/")
+    )

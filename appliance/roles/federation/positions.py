@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
-from appliance.base.limits import PLACES_FRESH_MAX
+from appliance.base.limits import POSITIONS_FRESH_MAX
 from appliance.cores.federation.effects import Delivered, Write
 from appliance.formats.causal import rows
-from appliance.formats.causal.rows import PlaceRow
-from appliance.formats.live import Place
+from appliance.formats.causal.rows import PositionRow
+from appliance.formats.live import Position
 from appliance.formats.sharing import Federated
 from appliance.roles.federation.store import LmdbChannelStore
 
 _FOLLOWED_MAX = 10_000  # messages whose acknowledgements are looked for; older ones keep theirs
 
 
-class Places:
+class Positions:
     """Of one room, by number of the record. Rows become durable with those of the channel.
 
     `fresh`: numbers of those that changed since they were last taken, oldest first.
@@ -24,9 +24,9 @@ class Places:
         self.fresh: dict[int, None] = {}
         self._op_of: dict[str, int] = {}  # ours that not all others have, new foreign ones
         self._holders: dict[str, set[str]] = {}  # of the parts of ours: who has which
-        newest = store.items_backwards(rows.PLACE, rows.end_of(rows.PLACE))
+        newest = store.items_backwards(rows.POSITION, rows.end_of(rows.POSITION))
         for (key, value), _ in zip(newest, range(_FOLLOWED_MAX), strict=False):
-            row = rows.decode_place(value)
+            row = rows.decode_position(value)
             if row.site == me and len(row.held) < len(others):
                 op = int.from_bytes(key[1:], "big")
                 self._op_of |= {found.hex(): op for found in row.ids}
@@ -35,16 +35,16 @@ class Places:
         """The sites whose acknowledgements are waited for, from now on."""
         self._others = others
 
-    def _put(self, op: int, row: PlaceRow) -> None:
-        self._store.apply([Write(rows.place_key(op), rows.encode_place(row))])
+    def _put(self, op: int, row: PositionRow) -> None:
+        self._store.apply([Write(rows.position_key(op), rows.encode_position(row))])
         self.fresh.pop(op, None)
         self.fresh[op] = None
-        if len(self.fresh) > PLACES_FRESH_MAX:
+        if len(self.fresh) > POSITIONS_FRESH_MAX:
             del self.fresh[next(iter(self.fresh))]
 
-    def _row(self, op: int) -> PlaceRow | None:
-        raw = self._store.get(rows.place_key(op))
-        return None if raw is None else rows.decode_place(raw)
+    def _row(self, op: int) -> PositionRow | None:
+        raw = self._store.get(rows.position_key(op))
+        return None if raw is None else rows.decode_position(raw)
 
     def _follow(self, message_id: str, op: int) -> None:
         self._op_of[message_id] = op
@@ -55,16 +55,16 @@ class Places:
 
     # --- what the log has
 
-    def note_own(self, op: int, time_us: int, places: list[tuple[int, str]]) -> None:
-        """A message of this site; `places` are (lamport, id) of its parts."""
-        ids = [bytes.fromhex(message_id) for _, message_id in places]
-        self._put(op, PlaceRow(self._me, places[0][0], ids, time_us))
-        for _, message_id in places:
+    def note_own(self, op: int, time_us: int, positions: list[tuple[int, str]]) -> None:
+        """A message of this site; `positions` are (lamport, id) of its parts."""
+        ids = [bytes.fromhex(message_id) for _, message_id in positions]
+        self._put(op, PositionRow(self._me, positions[0][0], ids, time_us))
+        for _, message_id in positions:
             self._follow(message_id, op)
 
     def note_foreign(self, op: int, site: str, prefix: Federated) -> None:
         """A message of another site."""
-        row = PlaceRow(
+        row = PositionRow(
             site, prefix.lamport, [prefix.message_id], prefix.time_us, prefix.part, prefix.parts
         )
         self._put(op, row)
@@ -106,23 +106,23 @@ class Places:
 
     # --- told
 
-    def take_fresh(self, most: int) -> list[Place]:
+    def take_fresh(self, most: int) -> list[Position]:
         """The oldest of what changed."""
         ops = list(self.fresh)[:most]
         for op in ops:
             del self.fresh[op]
         return list(self._of(ops))
 
-    def between(self, first: int, last: int) -> list[Place]:
+    def between(self, first: int, last: int) -> list[Position]:
         """Those of the records from `first` to `last` that have one."""
         return list(self._of(range(first, last + 1)))
 
-    def _of(self, ops: "list[int] | range") -> Iterator[Place]:
+    def _of(self, ops: "list[int] | range") -> Iterator[Position]:
         for op in ops:
             row = self._row(op)
             if row is not None:
                 first = row.ids[0].hex()
-                yield Place(
+                yield Position(
                     op,
                     row.site,
                     row.lamport,
