@@ -50,6 +50,7 @@ from tools.tidy_rules import (
     UNFINISHED,
     WRAPPED,
 )
+from tools.tidy_sectors import check_sectors
 from tools.tidy_slices import check_slices
 from tools.tidy_source import (
     PROGRAM,
@@ -546,6 +547,7 @@ def _violations_of(top: Path) -> list[Violation]:
         check_package_front(source)
         check_small(source)
         check_slices(source)
+        check_sectors(source)
         check_limits(source)
     for source in sources:
         if source not in unreadable:

@@ -232,6 +232,10 @@ KEPT_IDENTIFIERS: list[tuple[str, str, str]] = [
     ("places", "appliance/roles/operator/federation.py", "reads that key of the status"),
 ]
 
+# What is rounded up to whole sectors, is by the function of this module; how a sector is named.
+SECTORS_HOME = "appliance/formats/geometry.py"
+SECTOR_NAMES, SECTOR_SIZE = ("SECTOR", "SECTOR_SIZE"), 4096
+
 # Bytes are cut by numbers in this room alone; a smaller number counts things. (Elsewhere a slice is
 # by names, or by lengths that were computed.)
 SLICED_ROOM, SLICE_MIN = "formats", 4

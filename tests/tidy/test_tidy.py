@@ -247,6 +247,31 @@ PLANTED: dict[str, tuple[str, str, int, str]] = {
         "slice",
     ),
     "role_cuts_off_an_end": (ROLE, "def run(raw):\n    return raw[:-16]\n", 2, "slice"),
+    "core_rounds_up_to_sectors": (
+        CORE,
+        "def run(size):\n    return -(-(size + 8) // SECTOR_SIZE) * SECTOR_SIZE\n",
+        2,
+        "sectors",
+    ),
+    "core_rounds_up_by_a_bare_number": (
+        CORE,
+        "def run(size):\n    return 4096 * -(-size // 4096)\n",
+        2,
+        "sectors",
+    ),
+    "role_rounds_up_to_what_is_below": (
+        ROLE,
+        "def run(size):\n    return (size + (limits.SECTOR_SIZE - 1)) // SECTOR * SECTOR\n",
+        2,
+        "sectors",
+    ),
+    "role_rounds_up_by_a_mask": (ROLE, "def run(n):\n    return n + 4095 & ~4095\n", 2, "sectors"),
+    "role_adds_the_rest_of_a_sector": (
+        ROLE,
+        "def run(a):\n    return a.end + -a.end % SECTOR_SIZE\n",
+        2,
+        "sectors",
+    ),
     "impatient_test": (
         "tests/roles/test_x.py",
         "async def test():\n    async with asyncio.timeout(20):\n        pass\n",
@@ -291,6 +316,18 @@ def test_what_is_cut_to_be_shown_or_by_a_name_is_no_layout(tmp_path: Path) -> No
     )
     numbers = "def run(raw):\n    return raw[8:16]\n"
     files = {ROLE: fine, "appliance/formats/record.py": numbers, "tests/x/test_x.py": numbers}
+    assert found(tmp_path, files) == []
+
+
+def test_sectors_are_counted_padded_and_rounded_down_as_one_likes(tmp_path: Path) -> None:
+    fine = (
+        "def run(size, start, count):\n"
+        "    first, rest = start // SECTOR_SIZE * SECTOR_SIZE, -size % SECTOR_SIZE\n"
+        "    mebibytes = -(-size // MIB) * MIB\n"
+        "    return first, rest, mebibytes, -(-size // SECTOR_SIZE), start + count * SECTOR_SIZE\n"
+    )
+    by_hand = "def run(size):\n    return -(-size // SECTOR_SIZE) * SECTOR_SIZE\n"
+    files = {ROLE: fine, tidy_rules.SECTORS_HOME: by_hand, "tests/x/test_x.py": by_hand}
     assert found(tmp_path, files) == []
 
 

@@ -18,7 +18,7 @@ from appliance.cores.vsr.member import Member
 from appliance.formats import checkpoint as ck
 from appliance.formats import segment as seg
 from appliance.formats.checkpoint import ChunkLocation
-from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.geometry import RECORD_SIZE, whole_sectors
 
 SEGMENTS_AT_ONCE = 3
 
@@ -184,7 +184,7 @@ def _spans(leaves: list[Wanted]) -> list[tuple[int, int]]:
         start, end = end, end + leaf.location.count * RECORD_SIZE
         if not leaf.remote:
             continue
-        first, last = start - start % SECTOR_SIZE, end + -end % SECTOR_SIZE
+        first, last = start - start % SECTOR_SIZE, whole_sectors(end)
         if spans and first <= spans[-1][1]:
             spans[-1] = spans[-1][0], last
         else:

@@ -27,7 +27,7 @@ from appliance.formats.command import (
     encode_entry,
 )
 from appliance.formats.envelope import Message
-from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE
+from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE, whole_sectors
 
 CHUNKS_PER_PEER_MAX = 4  # asked of one peer at once
 CHUNK_PATIENCE_TICKS = 20  # then another peer is asked
@@ -131,7 +131,7 @@ def read_local(member: Member, chunk: Wanted, size: int) -> None:
     address, skip = local_address(member, chunk.location)
     assert 0 <= skip < SECTOR_SIZE
     chunk.reading = True
-    length = -(-(skip + size) // SECTOR_SIZE) * SECTOR_SIZE
+    length = whole_sectors(skip + size)
     member.read(address, length, _on_local, chunk, skip, size)
 
 
@@ -286,7 +286,7 @@ def _serve(member: Member, chunk: Chunk, asker: bytes) -> None:
     address, skip = local_address(member, location)
     assert 0 <= member.reads_for_chunks < READS_FOR_OTHERS_MAX
     member.reads_for_chunks += 1
-    length = -(-(skip + sizes[location.kind]) // SECTOR_SIZE) * SECTOR_SIZE
+    length = whole_sectors(skip + sizes[location.kind])
     member.read(address, length, _on_served, chunk, skip, sizes[location.kind], asker)
     return None
 

@@ -25,6 +25,7 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_SIZE,
     SUPERBLOCK_COPY_STRIDE,
     Geometry,
+    whole_sectors,
 )
 from appliance.formats.lives import FLAG_REMADE, FLAG_UNVOUCHED
 from appliance.formats.volume_file import NOT_KNOWN, VolumeFile
@@ -244,9 +245,7 @@ def _load_slots(
         elif HEADER_SIZE + header.body_size > geometry.message_size_max:
             slots[-1].prepare, slots[-1].prepare_header = Found.BAD, None
         elif header.op > block.checkpoint.header.op:
-            bodies.append(
-                (len(slots) - 1, -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE)
-            )
+            bodies.append((len(slots) - 1, whole_sectors(HEADER_SIZE + header.body_size)))
     read = read_many(
         [
             (geometry.wal_prepares_offset + (indexes[0] + at) * geometry.message_size_max, length)

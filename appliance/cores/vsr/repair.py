@@ -11,7 +11,7 @@ from appliance.cores.vsr.status import Status
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
-from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.geometry import HEADER_SIZE, whole_sectors
 
 HEAD_TICKS = 5  # between two questions for a log whose head is not here
 REPAIRS_PER_PEER_MAX = 4  # request_prepare in flight to one peer
@@ -357,7 +357,7 @@ def on_request_prepare(member: Member, message: Message) -> None:
     known = member.journal.headers[slot]
     length = member.geometry.message_size_max
     if known is not None and known.digest == digest:
-        length = -(-(HEADER_SIZE + known.body_size) // 4096) * 4096
+        length = whole_sectors(HEADER_SIZE + known.body_size)
     address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max
     # by id: until the bytes are here the group may have another order
     member.read(address, length, _on_served, digest, member.members[message.sender])
@@ -370,7 +370,7 @@ def _on_served(member: Member, data: bytes | None, digest: bytes, asker: bytes) 
     header = env.decode_stored(data[:HEADER_SIZE]) if data is not None else None
     if header is None or header.digest != digest:
         return
-    size = -(-(HEADER_SIZE + header.body_size) // 4096) * 4096
+    size = whole_sectors(HEADER_SIZE + header.body_size)
     assert data is not None
     message = wal.parse_prepare(data[:size], header)
     if message is not None:

@@ -13,7 +13,7 @@ from appliance.cores.vsr.sessions import Session
 from appliance.formats import command as cmd
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
-from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.geometry import HEADER_SIZE, whole_sectors
 
 
 def address(member: Member, row: int) -> int:
@@ -52,7 +52,7 @@ def repair(member: Member) -> None:
         elif row not in member.replies_reading:
             member.replies_reading.add(row)
             assert not entry.faulty
-            length = -(-(HEADER_SIZE + entry.reply.body_size) // 4096) * 4096
+            length = whole_sectors(HEADER_SIZE + entry.reply.body_size)
             member.read(address(member, row), length, _on_reply_read, row, entry.reply)
 
 

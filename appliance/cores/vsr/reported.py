@@ -9,13 +9,14 @@ comes.
 A report is believed by nobody: refilling reads the segment and asks peers for what is wrong in it.
 """
 
-from appliance.base.limits import SECTOR_SIZE, SEGMENTS_REPORTED_MAX
+from appliance.base.limits import SEGMENTS_REPORTED_MAX
 from appliance.cores.vsr import backfill, chunks
 from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import segment as seg
 from appliance.formats.checkpoint import ChunkLocation
+from appliance.formats.geometry import whole_sectors
 
 
 class Reports:
@@ -99,7 +100,7 @@ def _read_footer(member: Member, number: int) -> None:
     assert not member.reports.reading
     member.reports.reading = True
     address, _ = chunks.local_address(member, ChunkLocation(ck.KIND_FOOTER, 0, 0, number))
-    length = -(-member.geometry.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE
+    length = whole_sectors(member.geometry.footer_size_max)
     member.read(address, length, _on_footer, number)
 
 

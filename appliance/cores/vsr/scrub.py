@@ -28,6 +28,7 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_SIZE,
     SUPERBLOCK_COPY_STRIDE,
     TABLES,
+    whole_sectors,
 )
 from appliance.formats.local import SCRUB
 from appliance.formats.record import sealed
@@ -182,7 +183,7 @@ def _reply(member: Member, tour: Tour) -> None:
         ):
             continue
         tour.busy = True
-        length = -(-(HEADER_SIZE + entry.reply.body_size) // SECTOR_SIZE) * SECTOR_SIZE
+        length = whole_sectors(HEADER_SIZE + entry.reply.body_size)
         member.read(replies.address(member, row), length, _on_reply, row, entry.reply)
         return
     _turn(tour)
@@ -229,7 +230,7 @@ def _chunk(member: Member, tour: Tour) -> None:
     tour.next += 1
     tour.busy = True
     address = zone_address(member, location.number) + ck.zone_offset(member.geometry, location)
-    length = -(-size // SECTOR_SIZE) * SECTOR_SIZE
+    length = whole_sectors(size)
     member.read(address, length, _on_chunk, chunks.Chunk(chunk_id, location), size)
     return None
 
@@ -317,8 +318,7 @@ def _segment(member: Member, tour: Tour) -> None:
     if not tour.footer:
         address, _ = chunks.local_address(member, ChunkLocation(ck.KIND_FOOTER, 0, 0, tour.segment))
         tour.busy = True
-        length = -(-geometry.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE
-        member.read(address, length, _on_footer, tour.segment)
+        member.read(address, whole_sectors(geometry.footer_size_max), _on_footer, tour.segment)
         return None
     footer = seg.decode_footer(tour.footer, geometry)
     ids = seg.footer_leaf_ids(tour.footer, footer)
@@ -327,7 +327,7 @@ def _segment(member: Member, tour: Tour) -> None:
         location = ChunkLocation(ck.KIND_LEAF, records, tour.next, tour.segment)
         chunk = chunks.Chunk(ids[tour.next], location)
         address, skip = chunks.local_address(member, chunk.location)
-        length = -(-(skip + records * RECORD_SIZE) // SECTOR_SIZE) * SECTOR_SIZE
+        length = whole_sectors(skip + records * RECORD_SIZE)
         tour.next += 1
         tour.busy = True
         member.read(address, length, _on_leaf, chunk, skip, tour.segment)
@@ -354,7 +354,7 @@ def _on_footer(member: Member, data: bytes | None, number: int) -> None:
         return
     footer = chunks.footer_of(data, member)
     if footer is not None and seg.segment_id(footer) == tour.id and data is not None:
-        end = -(-len(footer) // SECTOR_SIZE) * SECTOR_SIZE
+        end = whole_sectors(len(footer))
         if not is_zero(data[len(footer) : end]):
             _write_footer(member, number, footer)
         tour.footer = footer

@@ -17,7 +17,7 @@ from appliance.cores.vsr.effects import Buffers
 from appliance.cores.vsr.member import Member
 from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
-from appliance.formats.geometry import HEADER_SIZE
+from appliance.formats.geometry import HEADER_SIZE, whole_sectors
 
 _PAD = bytes(SECTOR_SIZE)
 
@@ -172,7 +172,7 @@ def read_prepare(member: Member, header: Header, done: Callable[..., None], *arg
     assert header.command == env.PREPARE
     assert header.op > 0
     slot = member.journal.slot(header.op)
-    length = -(-(HEADER_SIZE + header.body_size) // SECTOR_SIZE) * SECTOR_SIZE
+    length = whole_sectors(HEADER_SIZE + header.body_size)
     address = member.geometry.wal_prepares_offset + slot * member.geometry.message_size_max
     member.read(address, length, _on_prepare_read, header, done, args)
 

@@ -22,6 +22,7 @@ from appliance.formats.geometry import (
     SUPERBLOCK_COPY_SIZE,
     SUPERBLOCK_COPY_STRIDE,
     Geometry,
+    whole_sectors,
 )
 from appliance.formats.sharing import decode_federated, site_number_text
 from appliance.formats.superblock import Superblock
@@ -207,7 +208,7 @@ def _prepare_body(reader: VolumeReader, index: int, header: Header) -> memoryvie
     geometry = reader.geometry
     address = geometry.wal_prepares_offset + index * geometry.message_size_max
     size = len(header.raw) + header.body_size
-    data = reader.read(address, -(-size // 4096) * 4096)
+    data = reader.read(address, whole_sectors(size))
     message = parse_prepare(data, header)
     return memoryview(message.body) if message is not None else None
 
