@@ -255,7 +255,6 @@ STILL_SLICED: dict[str, int] = {
     "appliance/node/founding.py": 1,
     "appliance/reports/ingest.py": 1,
     "appliance/reports/page.py": 2,
-    "appliance/reports/webhdfs.py": 1,
     "appliance/roles/edge/role.py": 1,
     "appliance/roles/farm/audit.py": 1,
     "appliance/simulation/objects/workload.py": 1,

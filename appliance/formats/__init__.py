@@ -11,6 +11,6 @@ checked.
     snapshot       signed export of a segment or a room
     site_view      who belongs to the site now: its file, and what its groups report
     status/        what each role says of itself
-    webhdfs        what an HDFS answers over HTTP
+    webhdfs        what an HDFS answers over HTTP; webhdfs_call: what it is asked, and when again
     client/        frames between a chat client and an edge, binary and JSON
 """

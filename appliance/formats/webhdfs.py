@@ -1,4 +1,5 @@
-"""What WebHDFS answers, read without belief: for who ships and for who reports.
+"""What WebHDFS answers, read without belief: for who ships and for who reports; `webhdfs_call`
+is what they ask.
 
     a name node        {"FileStatuses": {"FileStatus": [{pathSuffix, type, length, ...}]}}
                        {"FileStatus": {type, length, modificationTime, ...}}
@@ -19,11 +20,11 @@ from appliance.base.json_text import parse_json
 
 ROOT = "/webhdfs/v1"
 REDIRECTS = (301, 302, 307, 308)
+HTTP_PORTS = {"http": 80, "https": 443}
 ANSWER_SIZE_MAX = 64 << 20  # bytes of an answer in JSON; a folder of 200,000 files
 REFUSAL_SIZE_MAX = 64 << 10  # of one that says what went wrong; what is more is not read
 _SIZE_MAX = (1 << 63) - 1
 _SHOWN_MAX = 200
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 # Exceptions of Hadoop that do not pass by themselves; what is not known may.
 LASTING = {
@@ -42,7 +43,7 @@ LASTING = {
 }
 
 
-class Status(NamedTuple):
+class Entry(NamedTuple):
     """A file or folder. `name` is the last part of its path; "" of what was asked for itself."""
 
     name: str
@@ -85,13 +86,13 @@ class Refusal(NamedTuple):
         return f"{self.name or f'HTTP {self.status}'}: {self.message}"
 
 
-def parse_status(raw: bytes) -> Status:
+def parse_status(raw: bytes) -> Entry:
     """The answer to GETFILESTATUS."""
     found = _parse(raw)
     return _status(_member(found, "FileStatus", raw), raw)
 
 
-def parse_list(raw: bytes) -> list[Status]:
+def parse_list(raw: bytes) -> list[Entry]:
     """The answer to LISTSTATUS, by name; without the one that has none, a file asked for itself."""
     rows = _member(_member(_parse(raw), "FileStatuses", raw), "FileStatus", raw)
     if not isinstance(rows, list):
@@ -133,7 +134,7 @@ def address_of(url: str) -> SplitResult | None:
         (host or "").encode("idna")
     except ValueError:
         return None
-    return parts if parts.scheme in _DEFAULT_PORTS and host and port != 0 else None
+    return parts if parts.scheme in HTTP_PORTS and host and port != 0 else None
 
 
 def parse_location(location: str, scheme: str) -> Address:
@@ -148,7 +149,7 @@ def parse_location(location: str, scheme: str) -> Address:
         )
     if parts.scheme != scheme:
         raise FormatError(f"sent us to {shown}: the data nodes must speak {scheme} too")
-    port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    port = parts.port or HTTP_PORTS[parts.scheme]
     return Address(parts.hostname, port, f"{parts.path or '/'}?{parts.query}")
 
 
@@ -167,7 +168,7 @@ def _member(found: Any, name: str, raw: bytes) -> Any:
     return found[name]
 
 
-def _status(row: Any, raw: bytes) -> Status:
+def _status(row: Any, raw: bytes) -> Entry:
     kind, size = _member(row, "type", raw), _member(row, "length", raw)
     name, changed_ms = row.get("pathSuffix", ""), _member(row, "modificationTime", raw)
     numbers = all(type(one) is int and 0 <= one <= _SIZE_MAX for one in (size, changed_ms))
@@ -175,7 +176,7 @@ def _status(row: Any, raw: bytes) -> Status:
         raise _none_of_it(raw)
     if "/" in name or "\0" in name or name in (".", ".."):
         raise FormatError(f"names a file {ascii(name[:_SHOWN_MAX])}, which no folder can hold")
-    return Status(name, size, kind == "DIRECTORY", changed_ms)
+    return Entry(name, size, kind == "DIRECTORY", changed_ms)
 
 
 def _none_of_it(raw: bytes) -> FormatError:

@@ -21,6 +21,7 @@ ledger (`ledger`) makes a batch count all at once: one rename. A unit with a bad
 without that file.
 
     file_store, webhdfs folders, local and on HDFS          source, stream   Spark data sources
+    hdfs_stream         a file there, as its bytes come
     columns, block      records as columns, verified        ingest           the driver's loop
     span, unit, plan    chains; work of one task            compaction       few files for each day
     archive, ledger     what is shipped; what counts        questions        tables to tables

@@ -14,7 +14,8 @@ from typing import BinaryIO, NamedTuple, Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 from appliance.base.errors import ConfigurationError
-from appliance.reports.webhdfs import Hdfs, Login
+from appliance.formats.webhdfs_call import Login
+from appliance.reports.webhdfs import Hdfs
 
 HDFS_HTTP_PORT = 9870  # of a NameNode, unless its settings say otherwise
 HDFS_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")

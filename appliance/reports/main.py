@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from appliance.base.errors import ApplianceError, ConfigurationError, FormatError
 from appliance.base.printable import cell, counted, one_line, safe
 from appliance.formats.manifest import TrustedKeys, parse_keys
+from appliance.formats.webhdfs_call import Login
 from appliance.reports import build as building
 from appliance.reports import tables
 from appliance.reports.archive import Archive
@@ -27,7 +28,6 @@ from appliance.reports.ingest import BATCH_RECORDS, Done, Ingest
 from appliance.reports.ledger import Ledger, State
 from appliance.reports.session import session
 from appliance.reports.stream import follow
-from appliance.reports.webhdfs import Login
 
 EXIT_QUARANTINE, EXIT_MISTAKE, EXIT_REFUSED = 3, 2, 1
 SQL_ROWS_SHOWN = 1000

@@ -43,11 +43,11 @@ from appliance.formats import manifest as shipped
 from appliance.formats import snapshot
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.record import TIMESTAMP
+from appliance.formats.webhdfs_call import Login
 from appliance.reports import block
 from appliance.reports.archive import Archive
 from appliance.reports.columns import FORMS, MAY_BE_NULL, batch_of, spark_schema
 from appliance.reports.file_store import FileStore, LocalFileStore, file_store_of, read_all
-from appliance.reports.webhdfs import Login
 
 NAME = "tigerchat"
 RANGE_RECORDS = 100_000  # of one partition

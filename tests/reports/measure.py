@@ -35,12 +35,12 @@ from appliance.formats.geometry import RECORD_SIZE  # noqa: E402
 from appliance.formats.manifest import CHUNK_RECORDS, PeriodManifest, ShippedFile  # noqa: E402
 from appliance.formats.record import CHECKSUM, LOG_SEQ, MSG_ID, PREV_HASH, RECORD  # noqa: E402
 from appliance.formats.room_name import room_id_of  # noqa: E402
+from appliance.formats.webhdfs_call import Login  # noqa: E402
 from appliance.reports.archive import Archive  # noqa: E402
 from appliance.reports.file_store import FileStore, file_store_of  # noqa: E402
 from appliance.reports.ingest import Ingest  # noqa: E402
 from appliance.reports.ledger import Ledger  # noqa: E402
 from appliance.reports.session import session  # noqa: E402
-from appliance.reports.webhdfs import Login  # noqa: E402
 from tests.reports.maker import HOUR_US, NAMES, START_US, Shard, Site  # noqa: E402
 from tools import hdfs as hdfs_tool  # noqa: E402
 

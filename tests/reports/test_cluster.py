@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from appliance.formats.webhdfs_call import Login
 from appliance.reports.file_store import file_store_of, read_all
 from appliance.reports.ledger import Ledger
-from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.reports.command_line import LIGHT, LIGHT_JAVA, finished, report

@@ -8,20 +8,21 @@ import pytest
 
 from appliance.base.errors import StorageError
 from appliance.formats import webhdfs as format_
+from appliance.formats.webhdfs_call import Login, Patience
 from appliance.reports import webhdfs
-from appliance.reports.webhdfs import Hdfs, Login
+from appliance.reports.webhdfs import Hdfs
 from tests.name_node import Server, name_node
 from tests.ports import FreePorts
 
 MISSING = {"RemoteException": {"exception": "FileNotFoundException", "message": "none"}}
 ROW = {"pathSuffix": "x", "type": "FILE", "length": 5, "modificationTime": 1}
 WORDS = b"words"
+TRIES_MAX = webhdfs.PATIENCE.tries_max
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(webhdfs, "WAIT_S_MIN", 0.001)
-    monkeypatch.setattr(webhdfs, "WAIT_S_MAX", 0.001)
+    monkeypatch.setattr(webhdfs, "PATIENCE", Patience(TRIES_MAX, 1, 1))
     with name_node() as found:
         found.says["GETFILESTATUS"] = (200, {"FileStatus": ROW}, None)
         found.says["OPEN"] = (307, b"", f"{found.url}/data?op=READ&delegation=secret")
@@ -128,9 +129,8 @@ def test_what_is_no_address_is_refused_as_it_came(
     if place == "":
         server.says[call] = (307, b"", "")
     told = refused(server, call)
-    assert (
-        f"HDFS at 127.0.0.1:{server.server_port} does not do {call} of /a: it sent us to " in told
-    )
+    asked_of = f"HDFS at 127.0.0.1:{server.server_port} does not do {call} of /a"
+    assert f"{asked_of}: the name node sent us to " in told
     assert (repr(place.partition("?")[0]) if place else "nowhere") in told
     assert "no address of a data node" in told
     assert asked(server, call) == 1  # it is not asked for again
@@ -149,14 +149,14 @@ def test_a_data_node_that_cannot_be_reached_is_named_with_who_sent_us(
     server.says[call] = (307, b"", f"http://{where}/x?op=X")
     told = refused(server, call)
     assert f"HDFS at 127.0.0.1:{server.server_port} " in told
-    assert f"{where}, to which it sent us: ConnectionRefusedError" in told
+    assert f"data node {where}, to which the name node sent us: ConnectionRefusedError" in told
 
 
 @pytest.mark.parametrize("status", [200, 204, 307, 400, 500])
 def test_a_data_node_that_does_not_say_that_it_wrote_is_named(server: Server, status: int) -> None:
     server.says["WRITE"] = (status, b"", f"{server.url}/again?op=WRITE")
     told = refused(server, "CREATE")
-    assert f"127.0.0.1:{server.server_port}, to which it sent us: HTTP {status}" in told
+    assert f"127.0.0.1:{server.server_port}, to which the name node sent us: HTTP {status}" in told
 
 
 @pytest.mark.parametrize("op", IN_JSON)
@@ -260,9 +260,9 @@ def test_what_a_name_node_says_is_absent_is(server: Server) -> None:
         (500, "AccessControlException", 1),
         (401, "", 1),
         (405, "", 1),
-        (403, "SafeModeException", webhdfs.TRIES_MAX),
-        (403, "StandbyException", webhdfs.TRIES_MAX),
-        (503, "", webhdfs.TRIES_MAX),
+        (403, "SafeModeException", TRIES_MAX),
+        (403, "StandbyException", TRIES_MAX),
+        (503, "", TRIES_MAX),
     ],
 )
 def test_what_may_pass_is_asked_for_again(

@@ -18,13 +18,13 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 from appliance.formats.manifest import parse_keys
+from appliance.formats.webhdfs_call import Login
 from appliance.reports import build as building
 from appliance.reports import tables as readers
 from appliance.reports.archive import Archive
 from appliance.reports.file_store import file_store_of
 from appliance.reports.ledger import Ledger
 from appliance.reports.main import ingest
-from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from appliance.base.errors import TargetError, TargetRefused, TargetUnavailable
 from appliance.drivers.files.folders import sync_folder
-from appliance.drivers.hdfs.target import BLOCK_SIZE, Entry, Limiter
+from appliance.drivers.hdfs.target import BLOCK_SIZE, Limiter
+from appliance.formats.webhdfs import Entry
 
 FLUSH_SIZE = 4 * BLOCK_SIZE  # durable at once: a whole file would keep the disk busy for long
 _PASSES = (4, 5, 16, 28, 110, 116, 122)  # EINTR, EIO, EBUSY, ENOSPC, ETIMEDOUT, ESTALE, EDQUOT

@@ -3,22 +3,12 @@
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from appliance.base.errors import TargetUnavailable
+from appliance.formats.webhdfs import Entry
 
 BLOCK_SIZE = 256 * 1024  # bytes between two looks at the limit and at `abort`
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file or folder at the target. `name` is the last part of its path."""
-
-    name: str
-    size: int
-    is_folder: bool
-    changed_ms: int
 
 
 class Target(Protocol):

@@ -10,10 +10,11 @@ from appliance.cores.shipping.render import Reading, render
 from appliance.cores.shipping.shipper import CheckTarget, Put, Shipper
 from appliance.cores.shipping.source import Source
 from appliance.drivers.hdfs.deliver import deliver
-from appliance.drivers.hdfs.target import Entry, Target
+from appliance.drivers.hdfs.target import Target
 from appliance.formats import manifest as mf
 from appliance.formats.event import Shipped
 from appliance.formats.manifest import PeriodManifest, ShippedFile
+from appliance.formats.webhdfs import Entry
 
 
 class ShardTarget:

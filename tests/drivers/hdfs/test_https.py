@@ -23,8 +23,8 @@ from cryptography.x509.oid import NameOID
 from appliance.base.errors import StorageError, TargetRefused, TargetUnavailable
 from appliance.base.prng import Prng
 from appliance.drivers.hdfs.webhdfs import WebHdfs
+from appliance.formats.webhdfs_call import Login
 from appliance.reports.file_store import file_store_of, read_all
-from appliance.reports.webhdfs import Login
 from tests.ports import FreePorts
 from tests.system import hdfs_site
 from tests.system.hdfs_site import USER, Hdfs

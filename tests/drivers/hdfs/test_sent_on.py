@@ -11,6 +11,7 @@ import pytest
 
 from appliance.base.errors import ConfigurationError, TargetError, TargetRefused, TargetUnavailable
 from appliance.base.prng import Prng
+from appliance.drivers.hdfs import webhdfs as shipping
 from appliance.drivers.hdfs.open_target import open_target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
 from appliance.formats import webhdfs
@@ -58,7 +59,9 @@ def test_what_is_no_address_is_refused_as_it_came(
     with pytest.raises(TargetRefused) as refused:
         target(server).put("a", b"x") if op == "CREATE" else [*target(server).read("a")]
     told = repr(shown) if place else shown
-    assert f"{server.url}/chat: the name node sent us to {told}, which is no" in str(refused.value)
+    assert f"{server.url}/chat: {op} of a: the name node sent us to {told}, which is no" in str(
+        refused.value
+    )
     assert "secret" not in str(refused.value)
 
 
@@ -169,7 +172,8 @@ CALLS: dict[str, Callable[[WebHdfs], Any]] = {
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.drivers.hdfs.webhdfs.PAUSE_MS_MIN", 2)
+    brief = shipping.PATIENCE._replace(pause_ms_min=2)
+    monkeypatch.setattr(shipping, "PATIENCE", brief)
 
 
 @pytest.mark.parametrize("said", [b"<html>", b"[]", b"null", b'"x"', b"{}", b"\xff", b"[" * 9999])
@@ -207,7 +211,7 @@ def test_a_folder_that_was_not_made_is_refused_each_time(
     server.says["MKDIRS"] = (200, {"boolean": False}, None)
     asking = target(server)
     for _ in range(2):  # and is not taken for made
-        with pytest.raises(TargetRefused, match="MKDIRS of a was answered and not done"):
+        with pytest.raises(TargetRefused, match="MKDIRS of a: it was answered and not done"):
             call(asking)
     assert {asked["op"] for _, asked in server.asked} == {"MKDIRS"}
 

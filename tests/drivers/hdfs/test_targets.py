@@ -15,8 +15,8 @@ from appliance.base.prng import Prng
 from appliance.drivers.hdfs.folder import FolderTarget
 from appliance.drivers.hdfs.target import Limiter, Target
 from appliance.drivers.hdfs.webhdfs import WebHdfs
+from appliance.formats.webhdfs_call import Login
 from appliance.reports.file_store import file_store_of, read_all
-from appliance.reports.webhdfs import Login
 from tests.patience import HUNG_S
 from tests.system import hdfs_site
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
