@@ -12,6 +12,20 @@ class ApplianceError(Exception):
     code = 1000
 
 
+class Reasoned(Exception):
+    """The shape of what is refused of others and counted: `reason` is the word under which it is.
+
+    `words` is how the sentence begins or what it stands in; without a sentence the word says all.
+    """
+
+    words = "{sentence}"
+
+    def __init__(self, reason: str, sentence: str = "") -> None:
+        said = self.words.format(reason=reason, sentence=sentence) if sentence else reason
+        super().__init__(said)
+        self.reason = reason
+
+
 class ConfigurationError(ApplianceError):
     """A mistake of the operator: one sentence with file, field and what is allowed. Exit code 2."""
 
@@ -120,14 +134,11 @@ class IdOutOfBounds(ObjectsError):
     code = 3101
 
 
-class PacketRefused(ObjectsError):
+class PacketRefused(Reasoned, ObjectsError):
     """Bytes of another replica break a rule: `reason` names it, is counted and sent back."""
 
     code = 3102
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason
+    words = "{reason}: {sentence}"
 
 
 class TextRefused(ObjectsError):
@@ -148,14 +159,11 @@ class ObjectsFull(ObjectsError):
     code = 3105
 
 
-class CausalRefused(FormatError):
+class CausalRefused(Reasoned, FormatError):
     """Bytes or a message of another site are refused; counted by `reason`, and life goes on."""
 
     code = 1600
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
+    words = "{reason}: {sentence}"
 
 
 class ChannelFull(ApplianceError):
@@ -164,17 +172,13 @@ class ChannelFull(ApplianceError):
     code = 1601
 
 
-class FarmFrameError(FormatError):
+class FarmFrameError(Reasoned, FormatError):
     """Bytes on a farm connection are no frame of its protocol, or pass a bound.
 
     `reason` is a word under which it is counted.
     """
 
     code = 1301
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
 
 
 class FarmMemberOut(ApplianceError):
@@ -189,14 +193,11 @@ class FarmBroken(ApplianceError):
     code = 1303
 
 
-class DirectoryRefused(ApplianceError):
+class DirectoryRefused(Reasoned, ApplianceError):
     """A directory is not signed as it must be, or is older than one seen; `reason` is a word."""
 
     code = 1305
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(f"the directory is refused: {sentence}")
-        self.reason = reason
+    words = "the directory is refused: {sentence}"
 
 
 class FarmPostFailed(ApplianceError):
@@ -205,12 +206,9 @@ class FarmPostFailed(ApplianceError):
     code = 1304
 
 
-class FarmPostRefused(FarmPostFailed):
+class FarmPostRefused(Reasoned, FarmPostFailed):
     """Who leads a farm takes this value never; `reason` is a word, the sentence says what it
     needs."""
 
     code = 1306
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(f"the farm refuses it: {sentence}")
-        self.reason = reason
+    words = "the farm refuses it: {sentence}"

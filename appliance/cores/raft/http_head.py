@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from appliance.base.errors import Reasoned
 from appliance.base.limits import FARM_HEAD_LINES_MAX, FARM_HEAD_SIZE_MAX
 
 END = b"\r\n\r\n"
@@ -12,12 +13,8 @@ _REQUEST_LINE = re.compile(r"([A-Z]{1,16}) ([\x21-\x7e]{1,1024}) HTTP/1\.1")
 _STATUS_LINE = re.compile(r"HTTP/1\.[01] ([1-5][0-9]{2})(?: .*)?")
 
 
-class HeadMalformed(Exception):
-    """No head of HTTP, or past a bound; `reason` is a word for the counters."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class HeadMalformed(Reasoned):
+    """No head of HTTP, or past a bound."""
 
 
 @dataclass(slots=True, frozen=True)

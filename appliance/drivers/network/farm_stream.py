@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.base.authority import authority
-from appliance.base.errors import ConfigurationError
+from appliance.base.errors import ConfigurationError, Reasoned
 from appliance.drivers.network.stream_end import end
 from appliance.drivers.network.tls import show_certificate, spki_digest
 
@@ -25,12 +25,8 @@ PROXY_HEAD_SIZE_MAX = 8192  # bytes of a proxy's answer to CONNECT
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class DialFailed(Exception):
-    """No connection; `reason` is a word for the counters."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class DialFailed(Reasoned):
+    """No connection."""
 
 
 @dataclass(slots=True, frozen=True)

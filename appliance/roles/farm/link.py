@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from appliance.base.authority import authority
-from appliance.base.errors import FarmFrameError
+from appliance.base.errors import FarmFrameError, Reasoned
 from appliance.base.limits import FARM_HANDSHAKE_MS_MAX
 from appliance.cores.raft.dial import Again, Challenges, ClientLogin, Credentials, Entered, GaveUp
 from appliance.cores.raft.hint import LeaderHint
@@ -36,12 +36,12 @@ class Keys:
     challenges: Challenges
 
 
-class LoginFailed(Exception):
+class LoginFailed(Reasoned):
     """The other side let us not in; wait so long."""
 
     def __init__(self, reason: str, wait_ms: int) -> None:
         super().__init__(reason)
-        self.reason, self.wait_ms = reason, wait_ms
+        self.wait_ms = wait_ms
 
 
 @contextlib.asynccontextmanager

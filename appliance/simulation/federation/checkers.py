@@ -11,17 +11,10 @@ from appliance.cores.federation.channel import Channel
 from appliance.formats.causal import message as sds
 from appliance.formats.causal.bloom import DEFAULT_GEOMETRY
 from appliance.formats.causal.message import CONTENT
+from appliance.simulation.failure import Violation
 from appliance.simulation.federation.site import Site
 
 CHECK_EVERY = 25  # inputs: the parts of a channel check themselves
-
-
-class Broken(Exception):
-    """Something that must hold does not; which, and where."""
-
-    def __init__(self, rule: str, detail: str) -> None:
-        super().__init__(f"{rule}: {detail}")
-        self.rule = rule
 
 
 class Checkers:
@@ -53,7 +46,7 @@ class Checkers:
             elif isinstance(effect, told.RepairScheduled):
                 top = channel.state.parameters.repair_ms_max
                 if not now_ms <= effect.at_ms < now_ms + top:
-                    raise Broken("repair times", f"{site.name} answers at {effect.at_ms}")
+                    raise Violation("repair times", f"{site.name} answers at {effect.at_ms}")
         self.inputs += 1
         if self.inputs % CHECK_EVERY == 0:
             channel.check()
@@ -67,12 +60,12 @@ class Checkers:
         """A local message was given this id and place in the order."""
         key = (site.number, index)
         if self.indexes.setdefault(key, message_id) != message_id:
-            raise Broken("same id after takeover", f"{site.name} gave record {index} another id")
+            raise Violation("same id after takeover", f"{site.name} gave record {index} another id")
         before = [at for (number, at) in self.indexes if number == site.number and at < index]
         if before:
             last = self.indexes[site.number, max(before)]
             if self.lamports[last] >= lamport:
-                raise Broken("own lamports rise", f"{site.name} record {index}")
+                raise Violation("own lamports rise", f"{site.name} record {index}")
         self.own[message_id] = key
         self.lamports[message_id] = lamport
         self.received.setdefault(message_id, set()).add(site.number)
@@ -83,21 +76,21 @@ class Checkers:
         self.received.setdefault(event.message_id, set()).add(site.number)
         row = channel.state.row_of(event.message_id)
         if row is None or not row.wire:
-            raise Broken("delivered is logged", f"{site.name} {event.message_id}")
+            raise Violation("delivered is logged", f"{site.name} {event.message_id}")
         message = sds.decode(row.wire)
         for entry in message.causal_history:
             if not channel.state.is_logged(entry.message_id):
                 if entry.message_id not in event.gap:
-                    raise Broken("causal delivery", f"{site.name} {event.message_id}")
+                    raise Violation("causal delivery", f"{site.name} {event.message_id}")
             elif (lamport := channel.state.lamport_of(entry.message_id)) is not None:
                 if lamport >= event.lamport and event.sender != site.name:
-                    raise Broken("sorts after its dependencies", event.message_id)
+                    raise Violation("sorts after its dependencies", event.message_id)
 
     def _acknowledged(self, site: Site, event: told.Acknowledged) -> None:
         others = self.logged if event.how == "causal" else self.received
         held = others.get(event.message_id, set()) - {site.number}
         if event.how == "causal" and not held:
-            raise Broken("acknowledged is held", f"{site.name} {event.message_id}")
+            raise Violation("acknowledged is held", f"{site.name} {event.message_id}")
         if event.how == "filter":
             self.filter_acks += 1
             self.false_acks += not held
@@ -111,9 +104,9 @@ class Checkers:
         if message.sender_id == site.name:
             known.add(form)
         elif form not in known:
-            raise Broken("repeated byte for byte", f"{site.name} {message.message_id}")
+            raise Violation("repeated byte for byte", f"{site.name} {message.message_id}")
         elif message.bloom_filter is not None:
-            raise Broken("repeated without filter", f"{site.name} {message.message_id}")
+            raise Violation("repeated without filter", f"{site.name} {message.message_id}")
 
     # --- in the end -------------------------------------------------------------------------------
 
@@ -149,13 +142,15 @@ class Checkers:
             site.channel.check()
             order = site.channel.order()
             if order != sorted(order):
-                raise Broken("order", f"{site.name} is not sorted")
+                raise Violation("order", f"{site.name} is not sorted")
             if any(message_id.startswith("sync-") for _, message_id in order):
-                raise Broken("sync is not stored", site.name)
+                raise Violation("sync is not stored", site.name)
             contents = [record.content for record in site.log]
             if len(contents) != len(set(contents)):
-                raise Broken("each message once", f"{site.name} has one twice")
+                raise Violation("each message once", f"{site.name} has one twice")
         # small filters hold one of a thousand ids that nobody inserted; those of others hold it too
         capacity = self.sites[0].parameters.filter_capacity
         if capacity == DEFAULT_GEOMETRY.capacity and self.false_acks * 500 > self.filter_acks:
-            raise Broken("filter evidence", f"{self.false_acks} of {self.filter_acks} were false")
+            raise Violation(
+                "filter evidence", f"{self.false_acks} of {self.filter_acks} were false"
+            )

@@ -7,7 +7,8 @@ from hashlib import blake2b
 from appliance.base.limits import CHANNEL_TEXT_KEPT_MAX
 from appliance.base.prng import Prng
 from appliance.cores.federation import effects as told
-from appliance.simulation.federation.checkers import Broken, Checkers
+from appliance.simulation.failure import Violation
+from appliance.simulation.federation.checkers import Checkers
 from appliance.simulation.federation.network import SiteNetwork
 from appliance.simulation.federation.options import MINUTE_MS, Options
 from appliance.simulation.federation.site import Site
@@ -67,8 +68,8 @@ class FederationWorld:
             self._make_peace()
             outcome.quiet_ms = self._wait_for_quiet()
             self.checkers.final()
-        except Broken as error:
-            outcome.rule, outcome.failure = error.rule, str(error)
+        except Violation as error:
+            outcome.rule, outcome.failure = error.checker, str(error)
         except AssertionError as error:
             outcome.rule, outcome.failure = "invariant", f"invariant: {error!r}"
         outcome.digest = self._chain.hexdigest()
@@ -84,7 +85,7 @@ class FederationWorld:
             if not different:
                 return quiet_ms
             if quiet_ms > PEACE_MS:
-                raise Broken("convergence", f"after {quiet_ms // MINUTE_MS} min {different}")
+                raise Violation("convergence", f"after {quiet_ms // MINUTE_MS} min {different}")
             self.schedule.run_until(self.schedule.now_us + POLL_MS * 1000)
 
     def true_ms(self) -> int:
@@ -283,7 +284,7 @@ class FederationWorld:
         ]
         indexes = [index for index, record in enumerate(site.log) if not record.sender]
         if len(own) != len(indexes):
-            raise Broken("own messages after a start", f"{site.name}: {len(own)}")
+            raise Violation("own messages after a start", f"{site.name}: {len(own)}")
         for (lamport, message_id), index in zip(own, indexes, strict=True):
             self.checkers.on_own(site, message_id, index, lamport)
 

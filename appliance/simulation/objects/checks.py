@@ -12,20 +12,13 @@ from appliance.cores.metadata.states import merge
 from appliance.cores.metadata.store import letter_of_name, source_of
 from appliance.formats.rdx.stamps import elements
 from appliance.formats.rdx.text import count_of, two_way_count_of
+from appliance.simulation.failure import Violation
 from appliance.simulation.objects.memory_store import MemoryStore
 from appliance.simulation.objects.node import Made, Node
 
 _CHANGES = "COYE"
 # refusals that the world brings about itself; any other one is a failure
 _EXPECTED = ("refused_queue_overflow",)
-
-
-class Broken(Exception):
-    """Something that must hold does not."""
-
-    def __init__(self, check: str, what: str) -> None:
-        super().__init__(f"{check}: {what}")
-        self.check = check
 
 
 class History:
@@ -51,7 +44,7 @@ class History:
     def _register(self, change: Change) -> None:
         known = self._bytes.setdefault(change.id, change.raw)
         if known != change.raw:
-            raise Broken("numbers", f"{change.id} names two packets")
+            raise Violation("numbers", f"{change.id} names two packets")
 
     def check_claims(self, node: Node) -> None:
         """What the vector of a node claims is there, and its blocks claim it too."""
@@ -62,11 +55,11 @@ class History:
                 continue
             blocks = [table.block_vector(block) for block in change.blocks]
             if any(vector.get(source, -1) < progress for vector in blocks):
-                raise Broken("vectors", f"block of {change.id} at node {node.index} is behind")
+                raise Violation("vectors", f"block of {change.id} at node {node.index} is behind")
             for id, letter, operand in change.writes:
                 state = table.state(id, letter)
                 if state is None or merge(letter, state, operand) != state:
-                    raise Broken(
+                    raise Violation(
                         "claims", f"node {node.index} claims {change.id} and lacks {id} {letter}"
                     )
 
@@ -77,27 +70,27 @@ class History:
             self._check_node(node)
         digests = {node.replica.verify() for node in nodes}
         if len(digests) > 1:
-            raise Broken("digests", f"{len(digests)} of them at {len(nodes)} nodes")
+            raise Violation("digests", f"{len(digests)} of them at {len(nodes)} nodes")
         vectors = [node.replica.table.vector for node in nodes]
         if any(vector != vectors[0] for vector in vectors):
-            raise Broken("vectors", "the global vectors differ")
+            raise Violation("vectors", "the global vectors differ")
         self._check_model(nodes)
 
     def _check_node(self, node: Node) -> None:
         self.check_claims(node)
         for name, count in sorted(node.replica.counters.items()):
             if name.startswith("refused_") and name not in _EXPECTED:
-                raise Broken("refusals", f"node {node.index} refused: {name} {count}")
+                raise Violation("refusals", f"node {node.index} refused: {name} {count}")
         for key, state in node.replica.table.states():
             letter = letter_of_name(key[1:])
             if letter == "E":
                 values = [one.value for one in elements(state)]
                 if values != sorted({*values}):
-                    raise Broken("order", f"a set at node {node.index} is not in order of bytes")
+                    raise Violation("order", f"a set at node {node.index} is not in order of bytes")
             if letter in "NZ":
                 total = count_of(state) if letter == "N" else two_way_count_of(state)
                 if total != self.counts.get(key[1:], 0):
-                    raise Broken(
+                    raise Violation(
                         "counts", f"{total} and not {self.counts.get(key[1:], 0)} at {key.hex()}"
                     )
 
@@ -111,4 +104,4 @@ class History:
         for key, state in model.table.states():
             owner = source_of(key)
             if owner != (0xFFFFF).to_bytes(8, "big") and first.get(key) != state:
-                raise Broken("model", f"{key.hex()} is not what the packets make")
+                raise Violation("model", f"{key.hex()} is not what the packets make")

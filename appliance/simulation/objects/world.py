@@ -15,8 +15,9 @@ from functools import partial
 from appliance.base.errors import PacketRefused
 from appliance.base.prng import Prng
 from appliance.cores.metadata import packets
+from appliance.simulation.failure import Violation
 from appliance.simulation.objects import workload
-from appliance.simulation.objects.checks import Broken, History
+from appliance.simulation.objects.checks import History
 from appliance.simulation.objects.connection import Connection
 from appliance.simulation.objects.node import Node
 from appliance.simulation.objects.options import Options
@@ -108,8 +109,8 @@ class World:
             self.history.check_healed(self.nodes)
             self._say_nothing_twice()
             self._welcome()
-        except Broken as broken:
-            check, failure = broken.check, str(broken)
+        except Violation as broken:
+            check, failure = broken.checker, str(broken)
         except AssertionError as error:
             check, failure = "assertion", f"assertion: {error}"
         for node in self.nodes:
@@ -319,7 +320,7 @@ class World:
         ):
             self._until(self.now_ms + 100)
             if self.now_ms > end_ms or self.said - said > _PACKETS_AFTER_MAX:
-                raise Broken("silence", f"{why}: {self.said - said} packets and no end")
+                raise Violation("silence", f"{why}: {self.said - said} packets and no end")
         self.trace(why)
 
     def _say_nothing_twice(self) -> None:
@@ -329,7 +330,7 @@ class World:
         before = self._data_said
         self._settle_all("again")
         if self._data_said > before and all(node.replica.table.indexed for node in self.nodes):
-            raise Broken("again", f"{self._data_said - before} packets of data once more")
+            raise Violation("again", f"{self._data_said - before} packets of data once more")
 
     def _welcome(self) -> None:
         """A newcomer gets all of it from any one of them."""
