@@ -4,8 +4,9 @@
     GET  name node  ?op=OPEN   ──307──▶ GET  data node
     GETFILESTATUS, LISTSTATUS, RENAME, MKDIRS, DELETE: the name node answers itself
 
-Who ships and who reports have connections of their own, and decide nothing. Either makes a `Call`,
-and does what each step says until one is the outcome:
+Who ships and who reports have connections of their own, and decide nothing; as drivers and reports
+import no core, what both need is a format. Either makes a `Call`, and does what each step says
+until one is the outcome:
 
     Ask      send this, on a connection of its own ──▶ on_answer, or on_lost if none came
     Wait     pause for so long                     ──▶ begin
