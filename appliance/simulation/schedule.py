@@ -23,6 +23,11 @@ class Schedule:
     def __len__(self) -> int:
         return len(self._heap)
 
+    @property
+    def happened(self) -> int:
+        """Events so far."""
+        return self._arrivals - len(self._heap)
+
     def at(self, time_us: int, callback: Callable[..., None], *arguments: Any) -> None:
         """Call `callback` with `arguments` at `time_us`, not before now."""
         assert time_us >= self.now_us
@@ -47,4 +52,11 @@ class Schedule:
         while heap and heap[0][0] < end_us:
             self.now_us, _, callback, arguments = pop(heap)
             callback(*arguments)
+        self.now_us = max(self.now_us, end_us)
+
+    def run_through(self, end_us: int) -> None:
+        """Run every event before `end_us`, and those at it."""
+        heap = self._heap
+        while heap and heap[0][0] <= end_us:
+            self.step()
         self.now_us = max(self.now_us, end_us)

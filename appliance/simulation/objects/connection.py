@@ -1,15 +1,13 @@
 """Bytes between two nodes: in order, in pieces, late; all that is under way is lost with it."""
 
 from collections.abc import Callable
-from functools import partial
 
 from appliance.base.errors import PacketRefused
 from appliance.base.limits import PACKET_SIZE_MAX
 from appliance.base.prng import Prng
 from appliance.cores.metadata.session import Session
 from appliance.formats.toytlv.records import Splitter
-
-Later = Callable[[int, Callable[[], None]], None]  # delay in ms, what happens then
+from appliance.simulation.schedule import Schedule
 
 
 class End:
@@ -18,7 +16,7 @@ class End:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.splitter = Splitter(PACKET_SIZE_MAX)
-        self.busy_until = 0  # no piece overtakes another one
+        self.busy_until_us = 0  # no piece overtakes another one
 
 
 class Connection:
@@ -28,7 +26,7 @@ class Connection:
         self,
         sessions: tuple[Session, Session],
         deliver: Callable[["Connection", int, list[bytes], PacketRefused | None], None],
-        later: Later,
+        schedule: Schedule,
         prng: Prng,
         *,
         latency_ms_max: int,
@@ -36,10 +34,10 @@ class Connection:
     ) -> None:
         self.ends = End(sessions[0]), End(sessions[1])
         self.alive = True
-        self._deliver, self._later, self._prng = deliver, later, prng
+        self._deliver, self._schedule, self._prng = deliver, schedule, prng
         self._latency_ms_max, self._piece_size_max = latency_ms_max, piece_size_max
 
-    def send(self, side: int, data: bytes, now_ms: int) -> None:
+    def send(self, side: int, data: bytes) -> None:
         """From `side` to the other one."""
         end = self.ends[1 - side]
         at = 0
@@ -48,9 +46,9 @@ class Connection:
         while at < len(data):
             size = max(least, self._prng.between(1, self._piece_size_max))
             piece, at = data[at : at + size], at + size
-            due = max(end.busy_until, now_ms + self._prng.between(0, self._latency_ms_max))
-            end.busy_until = due
-            self._later(due - now_ms, partial(self._arrive, 1 - side, piece))
+            late_us = self._prng.between(0, self._latency_ms_max) * 1000
+            end.busy_until_us = max(end.busy_until_us, self._schedule.now_us + late_us)
+            self._schedule.at(end.busy_until_us, self._arrive, 1 - side, piece)
 
     def _arrive(self, side: int, piece: bytes) -> None:
         if not self.alive:

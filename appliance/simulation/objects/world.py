@@ -6,11 +6,10 @@ everything from one of them.
 """
 
 import hashlib
-import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from appliance.base.errors import PacketRefused
 from appliance.base.prng import Prng
@@ -21,6 +20,7 @@ from appliance.simulation.objects.checks import History
 from appliance.simulation.objects.connection import Connection
 from appliance.simulation.objects.node import Node
 from appliance.simulation.objects.options import Options
+from appliance.simulation.schedule import Schedule
 
 _TICK_MS = 1000
 _QUIET_MS = 3_000  # longer than anything is under way
@@ -57,12 +57,11 @@ class World:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.prng = Prng(options.seed)
-        self.now_ms = self.events = self.said = 0
+        self.schedule = Schedule()
+        self.said = 0
         self.history = History()
         self.counts: Counter[str] = Counter()
         self._chain = hashlib.blake2b(digest_size=16)
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._number = 0
         self._data_said = 0
         self._quiet_since = 0
         skew = options.skew_ms_max
@@ -83,16 +82,15 @@ class World:
 
     # --- time
 
-    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        self._number += 1
-        heapq.heappush(self._queue, (self.now_ms + delay_ms, self._number, action))
+    @property
+    def now_ms(self) -> int:
+        return self.schedule.now_us // 1000
+
+    def later(self, delay_ms: int, action: Callable[..., None], *arguments: Any) -> None:
+        self.schedule.after(delay_ms * 1000, action, *arguments)
 
     def _until(self, end_ms: int) -> None:
-        while self._queue and self._queue[0][0] <= end_ms:
-            self.now_ms, _, action = heapq.heappop(self._queue)
-            self.events += 1
-            action()
-        self.now_ms = end_ms
+        self.schedule.run_through(end_ms * 1000)
 
     def trace(self, what: str, data: bytes = b"") -> None:
         line = f"{self.now_ms} {what} {len(data)} ".encode()
@@ -118,7 +116,7 @@ class World:
         return Outcome(
             self.options,
             self._chain.hexdigest(),
-            self.events,
+            self.schedule.happened,
             self.said,
             check,
             failure,
@@ -128,11 +126,11 @@ class World:
     def _plan(self) -> None:
         options, prng = self.options, self.prng
         for node in self.nodes:
-            self.later(prng.below(_TICK_MS), partial(self._tick, node))
+            self.later(prng.below(_TICK_MS), self._tick, node)
         late = options.replicas - options.late
         for number, link in enumerate(self.links):
             delay = 0 if number < late else prng.below(options.duration_ms)
-            self.later(delay, partial(self._connect, link))
+            self.later(delay, self._connect, link)
         for count, action in (
             (options.edits, self._edit),
             (options.cuts, self._cut),
@@ -146,7 +144,7 @@ class World:
         if node.alive:
             node.exchange.tick(node.clock_ms(self.now_ms))
             self._soon(node)
-        self.later(_TICK_MS, lambda: self._tick(node))
+        self.later(_TICK_MS, self._tick, node)
 
     # --- connections
 
@@ -155,7 +153,7 @@ class World:
         if link.connection is not None or not link.wanted:
             return
         if not (one.alive and two.alive):
-            self.later(200, lambda: self._connect(link))
+            self.later(200, self._connect, link)
             return
         sessions = (
             one.exchange.open(self.prng.bytes(10), one.clock_ms(self.now_ms)),
@@ -166,7 +164,7 @@ class World:
             lambda connection, side, got, refusal: self._deliver(
                 link, connection, side, got, refusal
             ),
-            self.later,
+            self.schedule,
             self.prng.fork(),
             latency_ms_max=self.options.latency_ms_max,
             piece_size_max=self.options.piece_size_max,
@@ -187,7 +185,7 @@ class World:
             if node.alive and end.session in node.exchange.sessions:
                 node.exchange.close(end.session)
                 self._soon(node)
-        self.later(self.prng.between(1, 2000), lambda: self._connect(link))
+        self.later(self.prng.between(1, 2000), self._connect, link)
 
     def _deliver(
         self,
@@ -213,8 +211,7 @@ class World:
     def _soon(self, node: Node) -> None:
         if not node.beat_due:
             node.beat_due = True
-            deaths = node.deaths
-            self.later(self.prng.below(3), lambda: self._beat(node, deaths))
+            self.later(self.prng.below(3), self._beat, node, node.deaths)
 
     def _beat(self, node: Node, deaths: int) -> None:
         """Write, then say: what was made is durable before it leaves."""
@@ -246,10 +243,10 @@ class World:
             if letter in _DOUBLED and self.prng.chance(self.options.doubled, 1000):
                 out.append(packet)
         if out:
-            connection.send(side, b"".join(out), self.now_ms)
+            connection.send(side, b"".join(out))
             self._soon(node)  # there may be more
         elif session.ended and link.connection is connection:
-            self.later(self.options.latency_ms_max + 1, lambda: self._end(link, connection))
+            self.later(self.options.latency_ms_max + 1, self._end, link, connection)
 
     def _end(self, link: Link, connection: Connection) -> None:
         if link.connection is connection:
@@ -286,7 +283,7 @@ class World:
         for link in self.links:
             if node.index in link.nodes:
                 self._lose(link)
-        self.later(self.prng.between(1, 3000), lambda: self._rise(node))
+        self.later(self.prng.between(1, 3000), self._rise, node)
 
     def _rise(self, node: Node) -> None:
         if not node.alive:
@@ -339,6 +336,6 @@ class World:
         )
         self.nodes.append(newcomer)
         self.links.append(Link((self.prng.below(len(self.nodes) - 1), newcomer.index)))
-        self.later(0, lambda: self._tick(newcomer))
+        self.later(0, self._tick, newcomer)
         self._settle_all("welcome")
         self.history.check_healed(self.nodes)
