@@ -13,7 +13,7 @@ from typing import Any
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr.open import VolumeUnusable, format_writes, load
+from appliance.cores.vsr.open import Loaded, VolumeUnusable, format_writes, load
 from appliance.cores.vsr.replica import Replica
 from appliance.formats.command import client_of
 from appliance.formats.envelope import SENDER_CLIENT, Message
@@ -44,6 +44,10 @@ class Cluster:
     The world is told by `on_life(replica, up)`, by `on_write(replica, address)`, and by
     `on_failed(replica)` when a failed write has ended a process.
     """
+
+    # what a machine is made of, where somebody else than time moves it
+    kind_of_disk: type[Disk] = Disk
+    kind_of_machine: type[Machine] = Machine
 
     def __init__(
         self,
@@ -101,7 +105,7 @@ class Cluster:
         def failed(reason: str) -> None:
             self._write_failed(self.machines[index], reason)
 
-        disk = Disk(
+        disk = self.kind_of_disk(
             replica=index,
             geometry=self.geometry,
             options=options,
@@ -119,7 +123,7 @@ class Cluster:
             drift_ppm=prng.between(-drift_max, drift_max),
             boot_ns=prng.below(1 << 30),
         )
-        machine = Machine(index, disk, clock, prng.fork())
+        machine = self.kind_of_machine(index, disk, clock, prng.fork())
         if index == options.clock_liar:
             clock.lie()
         self.format(machine, view=options.view_first)
@@ -221,7 +225,7 @@ class Cluster:
         machine.started_us = self.schedule.now_us
         self._trace(machine, kinds.START, machine.disk.life)
         try:
-            loaded = load(self.geometry, machine.disk.flush_all, machine.disk.read_many)
+            loaded = self._load(machine)
         except VolumeUnusable as unusable:
             if not self.options.overload:
                 machine.replica = None
@@ -236,6 +240,10 @@ class Cluster:
             1 + machine.prng.below(self.options.tick_us), self._tick, machine, machine.beat
         )
         self.on_life(index, True)
+
+    def _load(self, machine: Machine) -> Loaded:
+        """What lies on its disk."""
+        return load(self.geometry, machine.disk.flush_all, machine.disk.read_many)
 
     def _kind(self, machine: Machine) -> Callable[..., Replica]:
         """What is made of a machine's volume: a replica; where all is told, one that tells."""

@@ -60,7 +60,7 @@ def drop_segments(group: Group, oldest: int) -> None:
             kind=kind,
         )
         asked.core.request(env.OPERATION_APPEND, whole, 1)
-        group.take_client(asked)
+        asked.take()
         group.until(lambda: asked.core.ready)
         assert asked.results()[0][3] == OK, number
 

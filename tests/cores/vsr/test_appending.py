@@ -35,7 +35,7 @@ def taken(group: Group, session: Session, number: int) -> int:
         client_seq=1,
     )
     session.core.request(env.OPERATION_APPEND, raw, 1)
-    group.take_client(session)
+    session.take()
     group.until(lambda: session.core.ready)
     code: int = session.results()[0][3]
     return code
@@ -102,6 +102,6 @@ def test_only_primaries_decide_it() -> None:
     group = Group(1)
     session = group.opened()
     session.core.request(env.OPERATION_APPEND_BINDING, session.records(1), 1)
-    group.take_client(session)
+    session.take()
     group.run(50)
     assert "evicted_invalid_operation" in group.core(0).counters

@@ -109,7 +109,7 @@ def same_segments(group: Group) -> int:
     count = log_seq // group.geometry.segment_records
     for number in range(max(0, count - group.segments_max + 1), count):
         at = group.nodes[0].disk.extent_at(number)
-        whole = [node.disk.read(at, group.geometry.extent_size) for node in group.nodes]
+        whole = [node.disk.peek(at, group.geometry.extent_size) for node in group.nodes]
         assert len(set(whole)) == 1, f"segment {number} differs"
     return count
 
@@ -225,7 +225,7 @@ def missing_chunks(disk: Disk) -> list[ck.ChunkLocation]:
         return []
     zone = geometry.checkpoints_offset
     zone += geometry.checkpoint_zone(state.header.op) * geometry.checkpoint_zone_size
-    raw = disk.read(zone, state.manifest_size) or b""
+    raw = disk.peek(zone, state.manifest_size) or b""
     if ck.checkpoint_id(raw) != state.checkpoint_id:
         return [ck.ChunkLocation(ck.KIND_MANIFEST, 0, 0, state.header.op)]
     manifest = ck.decode(raw, geometry)
@@ -235,13 +235,13 @@ def missing_chunks(disk: Disk) -> list[ck.ChunkLocation]:
             index = ck.table_chunk_index(geometry, name, i)
             location = ck.ChunkLocation(ck.KIND_TABLE, 0, index, state.header.op)
             at = zone + ck.zone_offset(geometry, location)
-            if sha256(disk.read(at, geometry.table_chunk_size) or b"") != chunk_id:
+            if sha256(disk.peek(at, geometry.table_chunk_size) or b"") != chunk_id:
                 out.append(location)
     number, count = divmod(manifest.log_seq, geometry.segment_records)
     leaf_size = geometry.records_max * RECORD_SIZE
     for i, leaf_id in enumerate(manifest.leaf_ids):
         records = min(geometry.records_max, count - i * geometry.records_max)
-        data = disk.read(disk.extent_at(number) + i * leaf_size, records * RECORD_SIZE) or b""
+        data = disk.peek(disk.extent_at(number) + i * leaf_size, records * RECORD_SIZE) or b""
         if seg.leaf_id(data) != leaf_id:
             out.append(ck.ChunkLocation(ck.KIND_LEAF, records, i, number))
     return out
@@ -256,7 +256,7 @@ def test_a_crash_at_each_point_of_a_checkpoint_leaves_one_whole_state(order: str
         taking(group, session, node)
         old = node.core.checkpoint_op
         for _ in range(n):
-            held = [w for w in node.disk.writes if node.hold(w)]
+            held = [w for w in node.disk.waiting if node.hold(w)]
             if held:
                 group.finish(node, held[0 if order == "first" else -1])
             while node.disk.reads:

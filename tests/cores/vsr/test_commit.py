@@ -81,9 +81,9 @@ def test_the_primarys_own_acknowledgement_counts_only_when_it_is_durable() -> No
     core = node.core
     ack(group, node, (node.index + 1) % 3, headers[0])
     assert core.commit_max < headers[0].op, "one of three"
-    group.finish(node, next(w for w in node.disk.writes if w.zone == "prepare"))
+    group.finish(node, next(w for w in node.disk.waiting if w.zone == "prepare"))
     assert core.commit_max < headers[0].op, "its witness is missing"
-    group.finish(node, next(w for w in node.disk.writes if w.zone == "witness"))
+    group.finish(node, next(w for w in node.disk.waiting if w.zone == "witness"))
     assert core.commit_max == headers[0].op
 
 
@@ -396,7 +396,7 @@ def test_an_operation_that_is_not_known_halts_by_name_and_is_not_passed_over(
     with monkeypatch.context() as newer:
         newer.setattr(requests, "_OPERATIONS", (*requests._OPERATIONS, operation))
         session.core.request(operation, b"", 0)
-        group.take_client(session)
+        session.take()
         group.run(30)
     halted = [node for node in group.nodes if node.halted is not None]
     assert halted, "at least whoever led has committed it"

@@ -31,9 +31,9 @@ def clock_record(wanted_us: int, number: int = 1) -> bytes:
 
 def correct(group: Group, session: Session, number: int = 1, operation: int = 0) -> int:
     """The code that a correction to the group's clocks is answered with."""
-    raw = clock_record(group.times()[1], number)
+    raw = clock_record(group.now_us, number)
     session.core.request(operation or env.OPERATION_APPEND_CLOCK, raw, 1)
-    group.take_client(session)
+    session.take()
     group.until(lambda: session.core.ready)
     return session.results()[0][3]
 
@@ -49,10 +49,10 @@ def test_messages_bear_the_time_of_the_clock_again_and_ops_go_on(replicas: int) 
     group = Group(replicas)
     session = ahead_once(group, AHEAD_US)
     before = borne(group, session)
-    assert before - group.times()[1] > AHEAD_US - DAY_US
+    assert before - group.now_us > AHEAD_US - DAY_US
     newest = stamped(group, session)
     assert correct(group, session) == OK
-    assert abs(borne(group, session) - group.times()[1]) < 1_000_000
+    assert abs(borne(group, session) - group.now_us) < 1_000_000
     core = group.core(group.primary)
     assert core.head.timestamp > newest, "the time of prepares never goes back"
     group.run(300)
@@ -68,7 +68,7 @@ def test_the_record_tells_what_was_so_until_it() -> None:
     group = Group(1)
     session = ahead_once(group, AHEAD_US)
     was_us = borne(group, session)
-    wanted_us = group.times()[1]
+    wanted_us = group.now_us
     assert correct(group, session) == OK
     core = group.core(0)
     body = core.prepare_in_memory(core.head).body[SESSION_BLOCK_SIZE:]
@@ -84,9 +84,9 @@ def test_a_log_that_is_not_ahead_refuses_and_keeps_its_time() -> None:
     group = Group(1)
     session = group.opened()
     group.put(session)
-    raw = clock_record(group.times()[1] + CORRECTION_OFF_US_MAX)
+    raw = clock_record(group.now_us + CORRECTION_OFF_US_MAX)
     session.core.request(env.OPERATION_APPEND_CLOCK, raw, 1)
-    group.take_client(session)
+    session.take()
     group.until(lambda: session.core.ready)
     assert session.results()[0][3] == FORBIDDEN
     assert group.nodes[0].rooms.ahead_us == 0
@@ -109,11 +109,11 @@ def test_restarts_view_changes_and_checkpoints_keep_a_correction(again: bool) ->
     assert correct(group, session) == OK
     if again:
         for node in group.nodes:
-            node.clock_error_us = DAY_US
+            node.clock.offset_us = DAY_US
         group.run(9000)  # until that is what they agree on
         stamped(group, session)
         for node in group.nodes:
-            node.clock_error_us = 0
+            node.clock.offset_us = 0
         group.run(9000)
         assert correct(group, session, 2) == OK
     behind = (group.primary + 1) % 3
@@ -128,7 +128,7 @@ def test_restarts_view_changes_and_checkpoints_keep_a_correction(again: bool) ->
     assert len(aheads) == 1 and aheads.pop() > AHEAD_US - DAY_US
     group.crash(group.primary)
     group.until(lambda: group.primary is not None)
-    assert abs(borne(group, session) - group.times()[1]) < 1_000_000
+    assert abs(borne(group, session) - group.now_us) < 1_000_000
 
 
 def test_nothing_is_prepared_behind_a_correction_that_is_not_applied() -> None:
@@ -138,8 +138,8 @@ def test_nothing_is_prepared_behind_a_correction_that_is_not_applied() -> None:
     stamped(group, session)
     primary = group.primary
     lost = group.drop(lambda s, t, header: header.command == env.PREPARE_OK)
-    session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(group.times()[1]), 1)
-    group.take_client(session)
+    session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(group.now_us), 1)
+    session.take()
     group.settle()
     op = group.core(primary).op
     other.ask()
@@ -149,7 +149,7 @@ def test_nothing_is_prepared_behind_a_correction_that_is_not_applied() -> None:
     group.heal(lost)
     group.until(lambda: session.core.ready and other.core.ready, ticks=2000)
     assert session.results()[0][3] == OK
-    assert abs(other.results()[0][2] - group.times()[1]) < 20_000_000
+    assert abs(other.results()[0][2] - group.now_us) < 20_000_000
 
 
 # --- members that would pass over it ------------------------------------------------------------
@@ -160,10 +160,10 @@ class Mixed(Group):
 
     old: frozenset[int] = frozenset()
 
-    def put_on_wire(self, source: int, target: int, message: Message) -> None:
+    def send(self, source: int, target: int, message: Message) -> None:
         if message.header.command == env.PING and source in self.old:
             message = Message(message.header, message.body, message.sender)
-        super().put_on_wire(source, target, message)
+        super().send(source, target, message)
 
 
 def refused(group: Group, session: Session, wanted_us: int, number: int = 1) -> tuple[int, int]:
@@ -171,7 +171,7 @@ def refused(group: Group, session: Session, wanted_us: int, number: int = 1) -> 
     assert group.primary is not None
     op, mark = group.core(group.primary).op, len(group.trace)
     session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(wanted_us, number), 1)
-    group.take_client(session)
+    session.take()
     group.run(5)
     assert group.core(group.primary).op == op
     (header,) = group.sent(env.EVICTION, since=mark)
@@ -195,7 +195,7 @@ def test_while_a_member_may_not_know_it_none_is_prepared_and_updated_it_is(
         group.restart(place)
     group.run(100)
     assert group.primary not in others
-    wanted_us = group.times()[1]
+    wanted_us = group.now_us
     assert refused(group, session, wanted_us) == (EVICT_MEMBER_OLD, min(group.old))
     group.old = frozenset()
     group.run(100)
@@ -222,7 +222,7 @@ def test_what_a_member_said_once_holds_for_a_few_pings_only(how: str) -> None:
             group.restart(place)
         group.until(lambda: group.primary is not None)
         group.run(100)
-    assert refused(group, session, group.times()[1]) == (EVICT_MEMBER_OLD, 3)
+    assert refused(group, session, group.now_us) == (EVICT_MEMBER_OLD, 3)
 
 
 def test_a_correction_that_waited_for_its_turn_is_judged_when_that_comes() -> None:
@@ -236,9 +236,9 @@ def test_a_correction_that_waited_for_its_turn_is_judged_when_that_comes() -> No
     for other in others:
         other.ask()
         group.settle()
-    wanted_us, mark = group.times()[1], len(group.trace)
+    wanted_us, mark = group.now_us, len(group.trace)
     session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(wanted_us), 1)
-    group.take_client(session)
+    session.take()
     group.settle()
     assert any(q.header.operation == env.OPERATION_APPEND_CLOCK for q in primary.request_queue)
     primary.peers[(primary.index + 1) % 3].knows = (0, 0)
@@ -271,11 +271,11 @@ def test_a_time_far_from_the_groups_is_refused_and_both_are_told(
     group = Group(replicas)
     session = ahead_once(group, AHEAD_US)
     stamped(group, session)
-    now_us = group.times()[1]
+    now_us = group.now_us
     wanted_us = max(0, now_us + off_us)
     reason, told_us = refused(group, session, wanted_us)
     assert reason == EVICT_CLOCK_FAR
-    assert abs(told_us - group.times()[1]) < 1_000_000
+    assert abs(told_us - group.now_us) < 1_000_000
     assert all(node.rooms.ahead_us == 0 for node in group.nodes if node.rooms)
 
 
@@ -284,7 +284,7 @@ def test_a_time_near_the_groups_is_taken(off_us: int) -> None:
     group = Group()
     session = ahead_once(group, AHEAD_US)
     stamped(group, session)
-    session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(group.times()[1] + off_us), 1)
-    group.take_client(session)
+    session.core.request(env.OPERATION_APPEND_CLOCK, clock_record(group.now_us + off_us), 1)
+    session.take()
     group.until(lambda: session.core.ready)
     assert session.results()[0][3] == OK

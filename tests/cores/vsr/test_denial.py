@@ -5,18 +5,26 @@ import pytest
 from appliance.cores.vsr import denial
 from appliance.cores.vsr.evaluate import Verdict
 from appliance.cores.vsr.status import Status
-from tests.cores.vsr.group import TINY, Group, Node, Session
+from appliance.simulation.machine import Machine
+from tests.cores.vsr.eyes import Eyes
+from tests.cores.vsr.group import TINY, Group, Session
 from tests.cores.vsr.test_evaluate import BLANK, MISSING, dvc, start, verdict
 
 NAMES = {"VOLUME_OUTDATED", "DIVERGED"}
 
 
+class Blind(Eyes):
+    """Sees what is committed, and not what becomes of it."""
+
+    def watch_commits(self, machine: Machine) -> None:
+        for op in range(1, machine.replica.commit_min + 1):
+            self.committed.setdefault(op, b"")
+
+
 class Forgetful(Group):
     """A group that may lose what it had committed: a test looks itself at what becomes of it."""
 
-    def watch_commits(self, node: Node) -> None:
-        for op in range(1, node.core.commit_min + 1):
-            self.committed.setdefault(op, b"")
+    eyes_of = Blind
 
 
 def begun(group: Group) -> Session:

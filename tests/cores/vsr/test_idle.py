@@ -23,12 +23,12 @@ class Sleepers(Group):
                 self.after(node)
         for session in self.sessions:
             session.core.on_tick()
-            self.take_client(session)
+            session.take()
 
     def wake(self, node: Node) -> None:
         owed = self.owed.pop(node.index, 0)
         for _ in range(owed if node.replica is not None else 0):
-            node.core.on_tick(*self.times())
+            node.core.on_tick(*self.times(node.index))
 
     def deliver(self, source: int, target: int, message: Message) -> None:
         if target >= 0:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from appliance.cores.vsr import lives
-from appliance.cores.vsr.open import format_writes
 from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import membership as ms
@@ -24,8 +23,7 @@ from appliance.formats.lives import (
     encode_life,
 )
 from appliance.formats.membership import Verdict
-from tests.cores.vsr.disk import Disk
-from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session
+from tests.cores.vsr.group import TINY, Group, Session
 from tests.cores.vsr.story import ended
 from tests.cores.vsr.test_membership import change
 
@@ -58,22 +56,9 @@ def go_on(group: Group, session: Session) -> None:
     group.check()
 
 
-def new_volume(group: Group, index: int, **how: object) -> None:
-    """A machine gets an empty volume under its old name."""
-    if group.nodes[index].replica is not None:
-        group.crash(index)
-    node = group.nodes[index]
-    node.disk = Disk(group.geometry, group.segments_max)
-    fields = {"view": 0, "members": group.members, "replica_count": group.replica_count} | how
-    for address, data in format_writes(
-        group.geometry,
-        cluster=CLUSTER,
-        shard=SHARD,
-        replica_id=node.replica_id,
-        segments_max=group.segments_max,
-        **fields,
-    ):
-        node.disk.poke(address, data)
+def shows(group: Group, index: int, seconds: int) -> None:
+    """The wall clock of a machine shows no more than so many seconds since the epoch."""
+    group.nodes[index].clock.offset_us += seconds * 1_000_000 - group.times(index)[1]
 
 
 # --- older copies ---------------------------------------------------------------------------------
@@ -238,7 +223,7 @@ def test_a_volume_made_in_silence_under_a_known_name_halts_instead_of_voting() -
     group.put(session, 5)
     committed = max(group.committed)
     group.crash(1)
-    new_volume(group, 0, vouched=False)
+    group.format(0, vouched=False)
     group.heal(alone)
     group.start(0)
     group.run(300)
@@ -254,10 +239,10 @@ def test_a_volume_made_in_silence_under_a_known_name_halts_instead_of_voting() -
 def test_a_volume_made_in_silence_says_nothing_while_too_few_answer() -> None:
     group, _ = begun()
     group.crash(0)
-    new_volume(group, 0, vouched=False)
+    group.format(0, vouched=False)
     for index in (1, 2):
         group.crash(index)
-        new_volume(group, index, vouched=False)
+        group.format(index, vouched=False)
     mark = len(group.trace)
     group.start(0)
     group.start(1)
@@ -273,7 +258,7 @@ def test_a_new_site_whose_volumes_were_all_made_in_silence_begins_once_all_are_t
 ) -> None:
     group = Group(replicas, geometry=TINY, segments_max=64)
     for index in range(replicas):
-        new_volume(group, index, vouched=False)
+        group.format(index, vouched=False)
     for index in range(replicas):
         group.start(index)
     session = group.opened()
@@ -293,7 +278,7 @@ def test_a_recovered_volume_is_accepted_and_a_later_copy_of_it_is_not() -> None:
     group.put(session, group.geometry.pipeline_max)
     known = max(node.core.told[group.members[0]].incarnation for node in group.running())
     view = max(node.core.view for node in group.running()) + 2
-    new_volume(group, 0, view=view, log_view=0, incarnation=known + 1)
+    group.format(0, view=view, log_view=0, incarnation=known + 1)
     copy = copy_of(group, 0)
     group.start(0)
     group.until(group.converged, ticks=3000)
@@ -312,13 +297,11 @@ def test_a_life_whose_clock_is_behind_goes_on_above_what_others_remember() -> No
     group.crash(0)
     group.put(session, group.geometry.pipeline_max)
     view = max(node.core.view for node in group.running()) + 2
-    new_volume(group, 0, view=view, log_view=0)
-    times, group.times = group.times, lambda: (times()[0], 3_000_000)
-    try:
-        core = group.start(0)
-        assert core.incarnation == 3
-    finally:
-        group.times = times
+    group.format(0, view=view, log_view=0)
+    shows(group, 0, 3)
+    core = group.start(0)
+    assert core.incarnation == 3
+    group.nodes[0].clock.offset_us = 0
     known = group.core(1).told[group.members[0]].incarnation
     group.until(group.converged, ticks=3000)
     assert core.incarnation == known + 1 == core.superblock.incarnation
@@ -336,7 +319,7 @@ def test_a_late_word_of_a_volume_made_in_silence_does_not_halt_the_one_that_foll
     group.put(session, group.geometry.pipeline_max)
     known = max(node.core.told[group.members[0]].incarnation for node in group.running())
     view = max(node.core.view for node in group.running()) + 2
-    new_volume(group, 0, view=view, log_view=0, incarnation=known + 1)
+    group.format(0, view=view, log_view=0, incarnation=known + 1)
     group.start(0)
     group.until(group.converged, ticks=3000)
     group.run(60)
@@ -424,7 +407,7 @@ def test_a_member_that_is_added_again_in_the_same_second_is_not_taken_for_its_fo
 ) -> None:
     group = Group(3, standby_count=1, geometry=TINY, seed=1, segments_max=64)
     session = group.opened()
-    again, times = group.members[3], group.times
+    again = group.members[3]
     group.run(60)
     former = ping_of(group, 3)
     number = group.core(3).incarnation
@@ -433,23 +416,18 @@ def test_a_member_that_is_added_again_in_the_same_second_is_not_taken_for_its_fo
     assert change(group, session, ms.KIND_ADD, again) == Verdict.OK
     group.until(lambda: again in group.core(0).members)
     now = group.core(0).configuration
-    new_volume(
-        group,
+    group.format(
         3,
-        members=list(now.members),
-        replica_count=3,
-        standby_count=1,
         log_view=0,
-        epoch=now.epoch,
-        members_op=now.op,
+        configuration=now,
     )
-    group.times = lambda: (times()[0], number * 1_000_000)
+    shows(group, 3, number)
     if late == "before it speaks":
         group.deliver(3, 0, former)
     group.start(3)
     assert group.core(3).incarnation == number
     group.run(60)
-    group.times = times
+    group.nodes[3].clock.offset_us = 0
     group.deliver(3, 0, former)
     group.run(120)
     assert group.nodes[3].halted is None
@@ -490,12 +468,11 @@ def test_an_older_copy_under_the_number_of_the_life_that_it_forgot_is_found_out(
     if introduced:  # to one that has lost what it remembered
         group.core(1).told.pop(group.members[2])
         group.core(1).superblock.told.clear()
-    times = group.times
-    group.times = lambda: (times()[0], forgotten * 1_000_000)
+    shows(group, 2, forgotten)
     group.start(2)
     assert group.core(2).incarnation == forgotten
     group.run(60)
-    group.times = times
+    group.nodes[2].clock.offset_us = 0
     assert bool(group.nodes[2].replica and group.nodes[2].core.introduced) == introduced
     group.heal(*cut)
     group.until(lambda: group.nodes[2].halted is not None)

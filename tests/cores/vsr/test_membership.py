@@ -6,14 +6,11 @@ import pytest
 
 from appliance.cores.vsr import chunks, view_change
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr.open import format_writes
 from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import membership as ms
-from appliance.formats.group import Configuration
 from appliance.formats.membership import Verdict
-from tests.cores.vsr.disk import Disk
-from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Node, Session
+from tests.cores.vsr.group import TINY, Group, Session
 from tests.cores.vsr.story import ended
 from tests.cores.vsr.test_checkpoints import same_segments
 
@@ -34,7 +31,7 @@ def ask(group: Group, session: Session, operation: int, body: bytes) -> Verdict:
 
 def send(group: Group, session: Session, operation: int, body: bytes) -> None:
     session.core.request(operation, body, 0)
-    group.take_client(session)
+    session.take()
 
 
 def verdict_of(session: Session) -> Verdict:
@@ -83,38 +80,7 @@ def come_along(group: Group, epoch: int) -> None:
 
 def newcomer(group: Group, configuration: ms.Configuration, replica_id: bytes) -> int:
     """A machine with a fresh volume for this configuration; its number."""
-    disk = Disk(group.geometry, group.segments_max)
-    format_onto(group, disk, configuration, replica_id, view=0, log_view=0)
-    index = len(group.nodes)
-    group.members.append(replica_id)
-    group.nodes.append(Node(index, replica_id, disk))
-    return index
-
-
-def format_onto(
-    group: Group,
-    disk: Disk,
-    configuration: Configuration,
-    replica_id: bytes,
-    *,
-    view: int,
-    log_view: int,
-) -> None:
-    for address, data in format_writes(
-        group.geometry,
-        cluster=CLUSTER,
-        shard=SHARD,
-        replica_id=replica_id,
-        members=list(configuration.members),
-        replica_count=configuration.replica_count,
-        standby_count=configuration.standby_count,
-        segments_max=group.segments_max,
-        view=view,
-        log_view=log_view,
-        epoch=configuration.epoch,
-        members_op=configuration.op,
-    ):
-        disk.poke(address, data)
+    return group.add(replica_id, log_view=0, configuration=configuration)
 
 
 # --- standbys come and go -------------------------------------------------------------------------
@@ -550,11 +516,7 @@ def test_recovery_reformat_in_a_later_epoch(before: int) -> None:
         send(group, session, env.OPERATION_NOOP, b"")
         group.until(lambda: session.core.ready)
     primary = group.core(group.primary)
-    disk = Disk(group.geometry, group.segments_max)
-    format_onto(
-        group, disk, primary.configuration, group.members[lost], view=primary.view + 2, log_view=0
-    )
-    group.nodes[lost] = Node(lost, group.members[lost], disk)
+    group.format(lost, view=primary.view + 2, log_view=0, configuration=primary.configuration)
     group.start(lost)
     group.put(session, 3 * K, 2)
     come_along(group, 1)
@@ -636,6 +598,6 @@ def test_an_answer_goes_to_whoever_asked_though_the_places_changed_during_the_re
     members = (server.members[2], server.members[0], server.members[1])
     server.configure(replace(server.configuration, members=members))
     server.superblock = replace(server.superblock, incarnation=server.incarnation)
-    server.on_read_done(token, group.nodes[1].disk.read(address, length))
+    server.on_read_done(token, group.nodes[1].disk.peek(address, length))
     answers = [e for e in server.effects if e[0] == fx.SEND]
     assert [e[1] for e in answers] == [(asker,)]

@@ -9,7 +9,7 @@ import pytest
 from appliance.base.checksum import blake2b_256
 from appliance.base.layout import offset_of
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
-from appliance.cores.vsr.open import VolumeUnusable, choose, format_writes, load
+from appliance.cores.vsr.open import VolumeUnusable, choose, load
 from appliance.cores.vsr.recovery import Found
 from appliance.cores.vsr.remedies import remedy_of
 from appliance.formats import superblock as sb
@@ -17,25 +17,11 @@ from appliance.formats.geometry import SMALL, SUPERBLOCK_COPY_SIZE
 from appliance.formats.superblock import Superblock
 from tests.cores.vsr.chain import ROOT, chain
 from tests.cores.vsr.disk import Disk
-from tests.cores.vsr.group import CLUSTER, SHARD
-
-ID = b"replica of tests"
+from tests.cores.vsr.group import Group
 
 
 def disk() -> Disk:
-    out = Disk(SMALL, 2)
-    for address, data in format_writes(
-        SMALL,
-        cluster=CLUSTER,
-        shard=SHARD,
-        replica_id=ID,
-        members=[ID],
-        replica_count=1,
-        segments_max=2,
-        view=0,
-    ):
-        out.poke(address, data)
-    return out
+    return Group(1, segments_max=2, start=[]).nodes[0].disk
 
 
 FIRST = disk().superblock()
@@ -339,19 +325,19 @@ def test_a_witness_with_padding_is_bad_and_so_is_a_reserved_entry() -> None:
 
 def test_a_sector_that_cannot_be_read_is_bad() -> None:
     on = stored()
-    on.bad.append((on.prepare_at(7), 1))
-    on.bad.append((on.witness_at(8), 1))
+    on.spoil(on.prepare_at(7))
+    on.spoil(on.witness_at(8))
     assert (loaded(on, 7).witness, loaded(on, 7).prepare) == (Found.OP, Found.BAD)
     assert (loaded(on, 8).witness, loaded(on, 8).prepare) == (Found.BAD, Found.OP)
 
 
 def test_recovery_misdirected_prepare_write() -> None:
     on = stored()
-    on.poke(on.prepare_at(9), on.read(on.prepare_at(7), SECTOR_SIZE) or b"")
+    on.poke(on.prepare_at(9), on.peek(on.prepare_at(7), SECTOR_SIZE))
     assert (loaded(on, 9).witness, loaded(on, 9).prepare) == (Found.OP, Found.BAD)
 
 
 def test_recovery_misdirected_witness_write() -> None:
     on = stored()
-    on.poke(on.witness_at(9), on.read(on.witness_at(7), SECTOR_SIZE) or b"")
+    on.poke(on.witness_at(9), on.peek(on.witness_at(7), SECTOR_SIZE))
     assert (loaded(on, 9).witness, loaded(on, 9).prepare) == (Found.BAD, Found.OP)

@@ -55,7 +55,7 @@ def test_a_volume_from_before_files_were_written_down_keeps_its_data_and_learns_
     committed, records = max(group.committed), group.core(0).state_machine.log_seq
     for node in group.nodes:
         group.crash(node.index)
-        raw = node.disk.read(0, SUPERBLOCK_COPY_SIZE)
+        raw = node.disk.peek(0, SUPERBLOCK_COPY_SIZE)
         assert is_zero(raw[714:720]) and is_zero(raw[1048:4096]), "as versions of before keep it"
         node.file = VolumeFile(node.index + 100, 1, b"%16d" % node.index)
         group.start(node.index)

@@ -145,7 +145,7 @@ def test_nothing_is_mended_by_who_does_not_know_its_log(status: Status) -> None:
     group.tell(2, headers_message([prepares[2].header]))
     prepares[2].sender = 1
     group.tell(2, prepares[2])
-    assert core.journal.faulty[2] and not node.disk.writes
+    assert core.journal.faulty[2] and not node.disk.waiting
 
 
 @pytest.mark.parametrize(
@@ -458,7 +458,7 @@ def test_repair_corrupt_reply() -> None:
     index = group.primary
     disk = group.nodes[index].disk
     slot = reply_slot(group, index)
-    whole = disk.read(slot, 4096)
+    whole = disk.peek(slot, 4096)
     disk.flip(slot + 150)
     mark = len(group.trace)
     group.deliver(-session.number, index, asked)
@@ -466,7 +466,7 @@ def test_repair_corrupt_reply() -> None:
     assert [h.digest for h in group.sent(env.REPLY, source=index, since=mark)] == [reply.digest]
     assert group.sent(env.REQUEST_REPLY, source=index, since=mark), "a peer was asked"
     group.settle()
-    assert disk.read(slot, 4096) == whole, "and the slot is written again"
+    assert disk.peek(slot, 4096) == whole, "and the slot is written again"
 
 
 def test_a_reply_that_one_alone_can_read_is_found() -> None:

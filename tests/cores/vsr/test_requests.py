@@ -337,12 +337,12 @@ def test_client_evicted_reregisters_no_duplicates(group: Group) -> None:
     assert evicted.client_id not in group.core(0).sessions.entries
     lost = evicted.records(3)
     evicted.core.request(env.OPERATION_APPEND, lost, 3)
-    group.take_client(evicted)
+    evicted.take()
     group.until(lambda: bool(evicted.evictions) and evicted.core.ready)
     assert evicted.evictions == [1] and EVICTION_REASONS[1] == "no_session"
     for _ in range(2):
         evicted.core.request(env.OPERATION_APPEND, lost, 3)
-        group.take_client(evicted)
+        evicted.take()
         group.until(lambda: evicted.core.ready)
     assert [(r[1], r[3]) for r in evicted.results()] == [(n, ses.DUPLICATE) for n in (2, 3, 4)]
     assert group.core(group.primary).state_machine.log_seq == 4

@@ -126,16 +126,16 @@ def test_scrub_finds_and_heals_cold_corruption(kind: str) -> None:
     group = idle_group()
     at, size, mark = places(group)[kind]
     disk = group.nodes[0].disk
-    whole = disk.read(at, size)
+    whole = disk.peek(at, size)
     disk.flip(at + 70)
-    assert disk.read(at, size) != whole
+    assert disk.peek(at, size) != whole
     until_found(group, mark)
     group.run(100)
     group.until(group.converged)
     if kind == "superblock":
         assert disk.superblock().view == group.core(0).view
     else:
-        assert disk.read(at, size) == whole
+        assert disk.peek(at, size) == whole
     assert group.core(1).view == group.core(0).view == 1, "nobody had to leave the view"
     ended(group, group.sessions[0])
 
@@ -185,7 +185,7 @@ def test_the_next_checkpoint_over_a_zone_waits_for_what_is_being_mended_there(ki
     node.disk.flip(at + 70)
     node.hold = lambda write: write.address == at
     until_found(group, "scrub_found_chunk")
-    group.until(lambda: [write.address for write in node.disk.writes] == [at])
+    group.until(lambda: [write.address for write in node.disk.waiting] == [at])
     group.fill(session, 9 * K)
     group.until(lambda: node.core.checkpointing is not None)
     assert "write_waits_for_another" in node.marks
@@ -220,7 +220,7 @@ def test_what_a_zone_held_before_is_not_mended_any_more(kind: str) -> None:
     assert [m for m in node.marks if m.startswith("scrub_found")] == (
         ["scrub_found_chunk"] if kind == "sessions" else []
     )
-    assert len({write.address for write in node.disk.writes}) == len(node.disk.writes)
+    assert len({write.address for write in node.disk.waiting}) == len(node.disk.waiting)
     node.hold = lambda write: False
     group.until(group.converged)
     end = zone + TINY.checkpoint_zone_size
@@ -242,13 +242,13 @@ def test_after_a_state_sync_the_scrub_leaves_the_new_checkpoint_in_peace(checkpo
     assert "sync_started" in node.marks
     zone = zone_of(group, node.core.checkpoint_op)
     assert zone in [zone_of(group, op) for op in held]
-    whole, rounds = node.disk.read(zone, TINY.checkpoint_zone_size), node.core.tour.rounds
+    whole, rounds = node.disk.peek(zone, TINY.checkpoint_zone_size), node.core.tour.rounds
     node.marks.clear()
     while node.core.tour.rounds < rounds + 2:
         node.core.timeouts["scrub"].start(1)
         group.run(1)
     assert "scrub_found_chunk" not in node.marks
-    assert node.disk.read(zone, TINY.checkpoint_zone_size) == whole
+    assert node.disk.peek(zone, TINY.checkpoint_zone_size) == whole
     ended(group, session)
 
 
@@ -280,7 +280,7 @@ def test_a_footer_that_was_read_before_its_segment_was_dropped_is_not_written_ag
         core.timeouts["scrub"].stop()
         at = node.disk.extent_at(1) + TINY.segment_data_size
         node.disk.flip(at + SECTOR_SIZE // 2)
-        read = node.disk.read(at, -(-TINY.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE)
+        read = node.disk.peek(at, -(-TINY.footer_size_max // SECTOR_SIZE) * SECTOR_SIZE)
         footer = chunks.footer_of(read, core)
         assert footer is not None
         core.tour.segment, core.tour.id, core.tour.busy = 1, segment_id(footer), True
@@ -308,7 +308,7 @@ def quiet_group() -> Group:
 def mended(group: Group, at: int, whole: bytes, ticks: int = 100) -> bool:
     """Whether it lies there again within so many ticks of 10 ms."""
     for _ in range(ticks):
-        if group.nodes[0].disk.read(at, len(whole)) == whole:
+        if group.nodes[0].disk.peek(at, len(whole)) == whole:
             return True
         group.run(1)
     return False
@@ -324,7 +324,7 @@ def test_what_a_reader_finds_broken_is_mended_from_a_peer_within_a_second(
     sealed = core.state_machine.log_seq // TINY.segment_records
     number %= sealed
     at = disk.extent_at(number)
-    whole = disk.read(at, TINY.segment_data_size + 2048)
+    whole = disk.peek(at, TINY.segment_data_size + 2048)
     disk.flip(at + inside)
     core.on_segment_broken(number)
     assert mended(group, at, whole)
@@ -357,7 +357,7 @@ def test_of_a_segment_only_the_sectors_of_what_is_broken_are_written(
     group = quiet_group()
     core, node = group.core(0), group.nodes[0]
     at, writes = node.disk.extent_at(1), []
-    whole = node.disk.read(at, TINY.extent_size)
+    whole = node.disk.peek(at, TINY.extent_size)
     for leaf in leaves:
         node.disk.flip(at + BORDERS[leaf] + 70)
         node.disk.flip(at + BORDERS[leaf + 1] - 70)
@@ -382,14 +382,14 @@ def test_what_readers_find_broken_waits_for_no_tick(number: int, inside: int, co
     core, node = group.core(0), group.nodes[0]
     sealed = core.state_machine.log_seq // TINY.segment_records
     extents = [node.disk.extent_at((number + i) % sealed) for i in range(count)]
-    whole = [node.disk.read(at, TINY.extent_size) for at in extents]
+    whole = [node.disk.peek(at, TINY.extent_size) for at in extents]
     for i, at in enumerate(extents):
         node.disk.flip(at + inside)
         core.on_segment_broken((number + i) % sealed)
     tick = group.tick
     group.after(node)
     group.settle()
-    assert [node.disk.read(at, TINY.extent_size) for at in extents] == whole
+    assert [node.disk.peek(at, TINY.extent_size) for at in extents] == whole
     assert group.tick == tick and core.backfill is None and not core.reports.numbers
     ended(group, group.sessions[0])
 
@@ -400,7 +400,7 @@ def test_all_that_readers_find_is_mended_though_the_chain_to_it_is_broken_as_wel
     sealed = core.state_machine.log_seq // TINY.segment_records
     assert sealed >= 3
     spans = [(disk.extent_at(number), TINY.extent_size) for number in range(sealed)]
-    whole = [disk.read(*span) for span in spans]
+    whole = [disk.peek(*span) for span in spans]
     for at, _ in spans:
         disk.flip(at + RECORD_SIZE + 9)
         disk.flip(at + TINY.segment_data_size + 40)  # the name of the segment before
@@ -408,7 +408,7 @@ def test_all_that_readers_find_is_mended_though_the_chain_to_it_is_broken_as_wel
         core.on_segment_broken(number)
         core.on_segment_broken(number)  # each reader tells of it
     group.run(100 * sealed)
-    assert [disk.read(*span) for span in spans] == whole
+    assert [disk.peek(*span) for span in spans] == whole
     ended(group, group.sessions[0])
 
 
@@ -436,7 +436,7 @@ def test_a_segment_that_was_sealed_since_the_last_checkpoint_is_mended_as_well()
     group.run(20)
     assert core.checkpoint_op == checkpoint
     at = disk.extent_at(sealed)
-    whole = disk.read(at, TINY.segment_data_size + 2048)
+    whole = disk.peek(at, TINY.segment_data_size + 2048)
     disk.flip(at + TINY.segment_data_size + 40)
     core.on_segment_broken(sealed)
     assert mended(group, at, whole)

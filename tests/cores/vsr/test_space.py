@@ -92,6 +92,6 @@ def test_the_refusal_is_in_the_log_and_only_primaries_make_it() -> None:
     assert space.is_scarce(core)
     session.again()
     session.core.request(env.OPERATION_APPEND_SPARING, session.records(1), 1)
-    group.take_client(session)
+    session.take()
     group.run(50)
     assert "evicted_invalid_operation" in core.counters

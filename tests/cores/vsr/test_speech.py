@@ -133,10 +133,10 @@ def test_an_acknowledgement_leaves_after_prepare_and_witness_are_durable() -> No
     group, node = backup()
     node.hold = lambda write: True
     group.tell(2, chain(1)[1])
-    (prepare,) = node.disk.writes
+    (prepare,) = node.disk.waiting
     assert prepare.zone == "prepare" and not group.sent(env.PREPARE_OK)
     group.finish(node, prepare)
-    (witness,) = node.disk.writes
+    (witness,) = node.disk.waiting
     assert witness.zone == "witness" and not group.sent(env.PREPARE_OK)
     group.finish(node, witness)
     assert [h.op for h in group.sent(env.PREPARE_OK)] == [1]
@@ -222,11 +222,11 @@ def test_an_append_whose_slot_changed_hands_is_not_acknowledged() -> None:
     node.hold = lambda write: True
     mine, other = chain(1)[1], chain(1, view=1)[1]
     group.tell(2, mine)
-    (write,) = node.disk.writes
+    (write,) = node.disk.waiting
     node.core.journal.remove(1)
     node.core.journal.install(other.header)
     group.finish(node, write)
-    assert not node.disk.writes, "no witness for what does not belong there"
+    assert not node.disk.waiting, "no witness for what does not belong there"
     assert node.core.journal.dirty[1]
     wal.append(node.core, other)
     group.after(node)

@@ -21,7 +21,7 @@ def group() -> Group:
 
 
 def superblock_writes(node: Node) -> list[Write]:
-    return [w for w in node.disk.writes if w.zone == "superblock"]
+    return [w for w in node.disk.waiting if w.zone == "superblock"]
 
 
 def test_copies_are_written_one_after_the_other(group: Group) -> None:
@@ -81,25 +81,22 @@ def whole_copies(disk: Disk) -> list[int]:
     return [
         i
         for i in range(SUPERBLOCK_COPIES)
-        if disk.read(at[i], SUPERBLOCK_COPY_SIZE) == sb.encode(wanted, i)
+        if disk.peek(at[i], SUPERBLOCK_COPY_SIZE) == sb.encode(wanted, i)
     ]
 
 
 # --- read-back ------------------------------------------------------------------------------------
 
 
-def superblock_reads(node: Node) -> list[tuple[int, int, int]]:
-    return [r for r in node.disk.reads if r[1] < SUPERBLOCK_COPIES * SUPERBLOCK_COPY_STRIDE]
+def superblock_reads(node: Node) -> list[tuple[int, int]]:
+    end = SUPERBLOCK_COPIES * SUPERBLOCK_COPY_STRIDE
+    return [read for read in node.disk.reads.values() if read[0] < end]
 
 
 def read_back(group: Group, node: Node) -> None:
     """Answer what was asked of the disk."""
     while node.disk.reads:
-        token, address, length = node.disk.reads.pop(0)
-        node.core.on_read_done(token, node.disk.read(address, length))
-        effects, node.core.effects = node.core.effects, []
-        for effect in effects:
-            group.perform(node, effect)
+        group.io(node)
 
 
 def run_update(group: Group, node: Node, lost: list[list[int]]) -> int:
@@ -135,7 +132,7 @@ def test_nothing_is_said_while_an_update_is_not_confirmed(group: Group) -> None:
     node = opening(group)
     for _ in range(SUPERBLOCK_COPIES_TO_CONFIRM):
         group.finish(node, superblock_writes(node)[0])
-    node.core.on_tick(*group.times())
+    node.core.on_tick(*group.times(node.index))
     assert not [e for e in node.core.effects if e[0] == 0], "its nonces might be used again"
 
 

@@ -3,14 +3,12 @@
 import pytest
 
 from appliance.cores.vsr import backfill, normal, state_sync
-from appliance.cores.vsr.open import format_writes
 from appliance.cores.vsr.status import Status
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats.geometry import MANIFEST_SIZE_MAX, RECORD_SIZE
 from tests.cores.vsr.chain import message, prepare
-from tests.cores.vsr.disk import Disk
-from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session, dropped
+from tests.cores.vsr.group import TINY, Group, Session, dropped
 from tests.cores.vsr.story import crash_when, drop_segments, ended
 from tests.cores.vsr.test_checkpoints import same_segments, tiny
 
@@ -119,8 +117,8 @@ def test_segments_that_the_group_drops_meanwhile_are_not_refilled() -> None:
     group.until(group.converged)
     assert core.backfill is None and "backfill_done" in marks(group)
     for number in range(low, newest + 1):
-        written = disk.read(disk.extent_at(number), TINY.extent_size)
-        whole = group.nodes[1].disk.read(disk.extent_at(number), TINY.extent_size)
+        written = disk.peek(disk.extent_at(number), TINY.extent_size)
+        whole = group.nodes[1].disk.peek(disk.extent_at(number), TINY.extent_size)
         assert (written == whole) == (number >= oldest), f"segment {number}"
 
 
@@ -254,7 +252,7 @@ def test_no_chunk_is_taken_while_the_new_checkpoint_is_in_memory_only() -> None:
     body = manifest.id + ck.encode_location(manifest.location) + raw
     group.tell(0, message(env.CHUNK, sender=1, body=body))
     assert core.counters["dropped_chunk_not_wanted"] == 1
-    assert all(write.zone == "superblock" for write in group.nodes[0].disk.writes)
+    assert all(write.zone == "superblock" for write in group.nodes[0].disk.waiting)
     group.nodes[0].hold = lambda write: False
     group.until(group.converged)
     ended(group, session)
@@ -447,7 +445,7 @@ def test_a_whole_chunk_of_another_checkpoint_is_served_if_it_lies_in_its_zone(ba
     before = zone_of(group, group.core(0).checkpoint_op - K)
     assert zone_of(group, op) == before, "the zone that the newest checkpoint does not have"
     start = before + MANIFEST_SIZE_MAX + location.index * TINY.table_chunk_size
-    data = group.nodes[0].disk.read(start, TINY.table_chunk_size)
+    data = group.nodes[0].disk.peek(start, TINY.table_chunk_size)
     (served,) = asked_chunk(group, 0, [(ck.checkpoint_id(data), location)])
     assert served[48:] == data
 
@@ -505,20 +503,7 @@ def test_recovery_reformat_needs_sync() -> None:
     group.crash(0)
     group.put(session, TINY.pipeline_max)
     view = group.core(1).view
-    node = group.nodes[0]
-    node.disk = Disk(TINY, group.segments_max)
-    for address, data in format_writes(
-        TINY,
-        cluster=CLUSTER,
-        shard=SHARD,
-        replica_id=node.replica_id,
-        members=group.members,
-        replica_count=3,
-        segments_max=group.segments_max,
-        view=view + 2,
-        log_view=0,
-    ):
-        node.disk.poke(address, data)
+    group.format(0, view=view + 2, log_view=0)
     group.start(0)
     group.until(group.converged, ticks=2000)
     ended(group, session)

@@ -111,7 +111,7 @@ def test_a_request_in_the_tail_is_not_prepared_twice_by_the_new_primary() -> Non
     group.settle()
     op = group.core(1).op
     asked = session.core.in_flight[0].digest
-    assert group.prepared_for[asked] == op
+    assert group.eyes.prepared_for[asked] == op
     group.crash(1)
     group.until(lambda: group.primary == 2)  # the tail is there, its acks are lost
     assert group.core(2).op == op and group.core(2).commit_max < op
@@ -349,17 +349,17 @@ def test_replay_every_message_twice_and_out_of_order(seed: int) -> None:
     group, session = running_group(seed=seed)
     dice = group.prng.fork()
     old: list[tuple[int, int, env.Message]] = []
-    put_on_wire = group.put_on_wire
+    send = group.send
 
     def twice(source: int, target: int, message: env.Message) -> None:
-        put_on_wire(source, target, message)
+        send(source, target, message)
         old.append((source, target, message))
         if dice.chance(1, 2):
             again = old[max(0, len(old) - 1 - dice.below(300))]
             if group.nodes[again[1]].replica is not None if again[1] >= 0 else True:
                 group.wire.append(again)
 
-    group.put_on_wire = twice  # type: ignore[method-assign]
+    group.send = twice  # type: ignore[method-assign]
     for _ in range(3):
         group.put(session, 8)
         victim = group.primary
@@ -367,7 +367,7 @@ def test_replay_every_message_twice_and_out_of_order(seed: int) -> None:
         group.put(session, 4)
         group.start(victim)
         group.run(40)
-    group.put_on_wire = put_on_wire  # type: ignore[method-assign]
+    group.send = send  # type: ignore[method-assign]
     ended(group, session)
 
 

@@ -141,7 +141,7 @@ def power_cut(ops: int, landed) -> None:
         asking.ask(SMALL.records_max)
     group.settle()
     for i, node in enumerate(group.nodes):
-        in_flight = sorted(node.disk.writes, key=lambda write: write.token)
+        in_flight = sorted(node.disk.waiting, key=lambda write: write.token)
         assert len(in_flight) == P
         order = [write.token for write in in_flight]
         group.crash(

@@ -1,7 +1,6 @@
 """Appending: prepare, witness, acknowledgement, in whatever order the disk answers."""
 
 from itertools import permutations
-from typing import Any
 
 import pytest
 
@@ -11,35 +10,36 @@ from appliance.formats import envelope as env
 from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import HEADER_SIZE, SMALL
 from tests.cores.vsr.chain import chain
-from tests.cores.vsr.disk import Disk, Write
+from tests.cores.vsr.disk import Write
 from tests.cores.vsr.group import Group, Node
 
 WRITES_MAX = SMALL.wal_writes_max
 PREPARES = chain(9)
 
 
-class Watched(Disk):
-    """A disk that checks, at the start of each witness, that its prepare is durable."""
+def watch(node: Node) -> None:
+    """Check, at the start of each witness, that its prepare is durable."""
+    disk, start_write = node.disk, node.disk.write
 
-    def start_write(self, token: int, address: int, buffers: list[Any]) -> None:
-        super().start_write(token, address, buffers)
-        write = self.writes[-1]
+    def watched(token: int, address: int, buffers: list[bytes | memoryview]) -> None:
+        start_write(token, address, buffers)
+        write = disk.waiting[-1]
         if write.zone == "witness":
             header = env.decode_stored(write.data[:HEADER_SIZE])
             if header.operation != env.OPERATION_RESERVED:
-                stored = self.header_at(self.prepare_at(header.op))
+                stored = disk.header_at(disk.prepare_at(header.op))
                 assert stored is not None and stored.digest == header.digest
-        in_flight = [w for w in self.writes if w.zone == "prepare"]
+        in_flight = [w for w in disk.waiting if w.zone == "prepare"]
         assert len(in_flight) <= WRITES_MAX
+
+    disk.write = watched  # type: ignore[method-assign]
 
 
 @pytest.fixture
 def group() -> Group:
     out = Group(start=[])
     node = out.nodes[2]
-    watched = Watched(SMALL, 8)
-    watched.data = node.disk.data
-    node.disk = watched
+    watch(node)
     out.start(2)
     out.settle()
     node.hold = lambda write: True
@@ -64,10 +64,10 @@ def op_of(write: Write) -> int:
 def all_orders(group: Group, node: Node, choices: list[int]) -> None:
     """Complete whatever is in flight, `choices` deciding which one, until nothing is."""
     for choice in choices:
-        if node.disk.writes:
-            group.finish(node, node.disk.writes[choice % len(node.disk.writes)])
-    while node.disk.writes:
-        group.finish(node, node.disk.writes[0])
+        if node.disk.waiting:
+            group.finish(node, node.disk.waiting[choice % len(node.disk.waiting)])
+    while node.disk.waiting:
+        group.finish(node, node.disk.waiting[0])
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -88,10 +88,10 @@ def test_whatever_the_order_of_completions_each_is_acknowledged_once_and_after_i
 
 def test_at_most_so_many_prepares_are_in_flight_and_the_others_follow(group: Group) -> None:
     node = append(group, [PREPARES[op] for op in range(1, 9)])
-    assert [op_of(w) for w in node.disk.writes] == list(range(1, WRITES_MAX + 1))
+    assert [op_of(w) for w in node.disk.waiting] == list(range(1, WRITES_MAX + 1))
     assert len(node.core.wal.queue) == 8 - WRITES_MAX
-    group.finish(node, node.disk.writes[2])
-    assert sorted(op_of(w) for w in node.disk.writes if w.zone == "prepare") == [1, 2, 4, 5]
+    group.finish(node, node.disk.waiting[2])
+    assert sorted(op_of(w) for w in node.disk.waiting if w.zone == "prepare") == [1, 2, 4, 5]
     node.hold = lambda write: False
     group.settle()
     assert sorted(acks(group)) == list(range(1, 9)) and not node.core.wal.queue
@@ -101,15 +101,15 @@ def test_an_append_is_not_repeated_while_it_runs_and_not_when_it_is_clean(group:
     node = append(group, [PREPARES[1], PREPARES[1]])
     wal.append(node.core, PREPARES[1])
     group.after(node)
-    assert len(node.disk.writes) == 1 and not node.core.wal.waiting
-    group.finish(node, node.disk.writes[0])
+    assert len(node.disk.waiting) == 1 and not node.core.wal.waiting
+    group.finish(node, node.disk.waiting[0])
     wal.append(node.core, PREPARES[1])
     group.after(node)
-    assert len(node.disk.writes) == 1, "its witness is on the way"
-    group.finish(node, node.disk.writes[0])
+    assert len(node.disk.waiting) == 1, "its witness is on the way"
+    group.finish(node, node.disk.waiting[0])
     wal.append(node.core, PREPARES[1])
     group.after(node)
-    assert not node.disk.writes
+    assert not node.disk.waiting
     assert acks(group) == [1]
 
 
@@ -128,15 +128,15 @@ OTHER = chain(1, view=1)[1]
 def test_two_writes_of_one_slot_never_overlap(group: Group) -> None:
     node = append(group, [PREPARES[1]])
     replaced(group, node, OTHER)
-    (write,) = node.disk.writes
+    (write,) = node.disk.waiting
     assert write.data[:HEADER_SIZE] == PREPARES[1].header.raw, "the first goes on, alone"
     group.finish(node, write)
-    (write,) = node.disk.writes
+    (write,) = node.disk.waiting
     assert write.zone == "prepare" and write.data[:HEADER_SIZE] == OTHER.header.raw
     assert node.core.journal.dirty[1]
     group.finish(node, write)
     assert node.core.journal.dirty[1]
-    group.finish(node, node.disk.writes[0])
+    group.finish(node, node.disk.waiting[0])
     assert node.core.journal.clean(OTHER.header)
     assert node.disk.holds(1, OTHER.header.digest)
 
@@ -145,9 +145,9 @@ def test_a_header_that_changes_while_its_witness_is_written_leaves_the_slot_dirt
     group: Group,
 ) -> None:
     node = append(group, [PREPARES[1]])
-    group.finish(node, node.disk.writes[0])
+    group.finish(node, node.disk.waiting[0])
     replaced(group, node, OTHER)
-    (write,) = node.disk.writes
+    (write,) = node.disk.waiting
     assert write.zone == "witness", "the second prepare waits for the first one's witness"
     group.finish(node, write)
     assert node.core.journal.dirty[1] and not acks(group)
@@ -203,8 +203,8 @@ def test_every_crash_point_of_an_append_leaves_what_the_table_can_judge(group: G
             node.hold = lambda write: True
             append(fresh, [PREPARES[1], PREPARES[2]])
             for _ in range(point):
-                if node.disk.writes:
-                    fresh.finish(node, node.disk.writes[0])
+                if node.disk.waiting:
+                    fresh.finish(node, node.disk.waiting[0])
             acknowledged = acks(fresh)
             fresh.crash(2, keep=lambda write, s=sectors: s)
             core = fresh.start(2)

@@ -17,7 +17,7 @@ def still() -> Node:
     group.run(20)
     node = group.nodes[0]
     node.hold = lambda write: True
-    assert not node.disk.writes and not node.core.placed_writes
+    assert not node.disk.waiting and not node.core.placed_writes
     return node
 
 
@@ -44,18 +44,14 @@ def start(node: Node) -> None:
     effects, node.core.effects = node.core.effects, []
     for kind, *rest in effects:
         if len(rest) == 3:
-            node.disk.start_write(*rest)
+            node.disk.write(*rest)
         else:
             assert rest == ["write_waits_for_another"], kind
 
 
 def finish(node: Node, index: int = 0) -> None:
     """One of the writes in flight becomes durable."""
-    chosen = node.disk.writes[index]
-    node.disk.perform(chosen)
-    done, args = node.core.completions.pop(chosen.token)
-    done(node.core, *args)
-    start(node)
+    node.disk.perform(node.disk.waiting[index])
 
 
 @pytest.mark.parametrize("place", [TINY.replies_offset, ZONE, EXTENT])
@@ -66,7 +62,7 @@ def test_the_second_write_of_a_place_starts_when_the_first_is_durable(
     for value in (1, 2, 3):
         write(node, place, value, done)
     for value in (1, 2, 3):
-        assert [w.data[0] for w in node.disk.writes] == [value]
+        assert [w.data[0] for w in node.disk.waiting] == [value]
         assert write_order.writing(node.core, place)
         finish(node)
         assert done[-1] == value and node.disk.data[place] == value
@@ -87,9 +83,9 @@ def test_other_places_and_other_pieces_of_a_segment_do_not_wait(node: Node) -> N
     ]
     for value, place in enumerate(places, start=1):
         write(node, place, value, done)
-    assert len(node.disk.writes) == len(places)
+    assert len(node.disk.waiting) == len(places)
     for _ in places:
-        finish(node, len(node.disk.writes) - 1)
+        finish(node, len(node.disk.waiting) - 1)
     assert done == list(range(len(places), 0, -1))
 
 
@@ -99,11 +95,11 @@ def test_a_write_waits_for_all_that_it_overlaps(node: Node) -> None:
     write(node, EXTENT + SECTOR_SIZE, 2, done)
     write(node, EXTENT, 3, done, count=2)
     write(node, EXTENT + 2 * SECTOR_SIZE, 4, done)
-    assert [w.data[0] for w in node.disk.writes] == [1, 2, 4]
+    assert [w.data[0] for w in node.disk.waiting] == [1, 2, 4]
     finish(node, 0)
-    assert [w.data[0] for w in node.disk.writes] == [2, 4]
+    assert [w.data[0] for w in node.disk.waiting] == [2, 4]
     finish(node, 0)
-    assert [w.data[0] for w in node.disk.writes] == [4, 3]
+    assert [w.data[0] for w in node.disk.waiting] == [4, 3]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -112,7 +108,7 @@ def test_whatever_the_disk_does_what_was_written_last_lies_there(node: Node, see
     prng, done, asked = Prng(seed), [], 0
     expected = bytearray(TINY.extent_size)
     size = TINY.extent_size // SECTOR_SIZE
-    while asked < 200 or node.disk.writes:
+    while asked < 200 or node.disk.waiting:
         if asked < 200 and prng.chance(1, 2):
             asked += 1
             first = prng.below(size)
@@ -121,8 +117,8 @@ def test_whatever_the_disk_does_what_was_written_last_lies_there(node: Node, see
                 bytes([asked]) * SECTOR_SIZE * count
             )
             write(node, EXTENT + first * SECTOR_SIZE, asked, done, count)
-        elif node.disk.writes:
-            finish(node, prng.below(len(node.disk.writes)))
+        elif node.disk.waiting:
+            finish(node, prng.below(len(node.disk.waiting)))
     assert sorted(done) == list(range(1, 201))
     assert node.disk.data[EXTENT : EXTENT + TINY.extent_size] == expected
     assert not node.core.placed_writes
