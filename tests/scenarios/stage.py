@@ -21,7 +21,7 @@ from typing import Any
 from appliance.base.limits import SECTOR_SIZE
 from appliance.base.prng import Prng
 from appliance.cores.vsr import report
-from appliance.cores.vsr.open import VolumeUnusable, format_writes
+from appliance.cores.vsr.open import VolumeUnusable
 from appliance.cores.vsr.replica import Replica
 from appliance.formats import envelope as env
 from appliance.formats import record
@@ -374,26 +374,7 @@ class Stage:
         known = [m for i, m in enumerate(self.cluster.members) if i not in self.absent]
         first = Configuration(0, 0, self.replica_count, tuple(known))
         for index in range(len(known)):
-            self.format(index, first, view=0)
-
-    def format(self, index: int, group: Configuration, *, view: int) -> None:
-        """Make the volume of a machine for a group that it is a member of."""
-        machine = self.cluster.machines[index]
-        for address, data in format_writes(
-            self.geometry,
-            cluster=self.cluster.cluster,
-            shard=SHARD,
-            replica_id=self.cluster.members[index],
-            members=list(group.members),
-            replica_count=group.replica_count,
-            standby_count=group.standby_count,
-            segments_max=self.options.segments_max,
-            view=view,
-            epoch=group.epoch,
-            members_op=group.op,
-        ):
-            machine.disk.poke(address, data)
-        self.checkers.on_format(machine)
+            self.cluster.format(self.cluster.machines[index], view=0, configuration=first)
 
     def join(self) -> Speaker:
         """One more client."""
