@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from appliance.base.errors import StorageError
 from appliance.drivers.host.durable_file import unusable
 
 ASIDE = ".damaged"  # behind the name of what was set aside; the next one takes its place
@@ -56,6 +57,9 @@ class FixedFile:
             os.ftruncate(self._fd, self._size)
             self.write(pieces)
             fresh.rename(self.path)
+        except StorageError:
+            self.close()  # what is written later goes into one that has its name
+            raise
         except OSError as error:
             self.close()
             raise unusable(self.path, error) from error

@@ -1,5 +1,7 @@
 """A file of a fixed size: written in place, found again, set aside."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,23 @@ def test_what_cannot_be_is_said_in_words(tmp_path: Path) -> None:
     assert not file.is_open()
     with pytest.raises(StorageError, match="nowhere"):
         FixedFile(tmp_path / "nowhere" / "rows", 100).make([])
+
+
+def test_one_that_could_not_be_filled_is_none_and_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name appears with the pieces: else what is written later would be found by nobody."""
+    path = tmp_path / "rows"
+    file = FixedFile(path, 100)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(os, "pwrite", full)
+        with pytest.raises(StorageError, match="rows: No space left on device; free space there"):
+            file.make([(0, b"head")])
+    assert not file.is_open() and not path.exists()
+    file.make([(0, b"head")])
+    file.close()
+    assert FixedFile(path, 100).open() == b"head" + bytes(96)
