@@ -123,8 +123,12 @@ class Asker:
         raise StorageError(why)
 
     def any(self) -> int:
-        """A node that may post: one that is a member."""
-        return next((i for i, said in self.statuses().items() if not said.out), 0)
+        """A node that may post: one that is a member. Where none is, one that says why."""
+        return _postable(self.statuses())
+
+
+def _postable(found: dict[int, FarmStatus]) -> int:
+    return next((index for index, said in found.items() if not said.out), next(iter(found)))
 
 
 def _outcome(said: FarmStatus, number: int) -> str | None:
@@ -217,7 +221,7 @@ def take_out(asker: Asker, node: Node) -> None:
         if own is not None and own.role == "leader":
             asker.do(node.index, {"do": "yield"})
         elif time.monotonic() >= due:  # each time is an act, and told in the audit
-            index = next((i for i, s in found.items() if not s.out), node.index)
+            index = _postable(found)
             try:  # nobody leads, or a change is under way
                 asker.do(index, {"do": "remove", "id": node.farm_id})
             except StorageError as error:

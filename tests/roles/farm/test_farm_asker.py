@@ -1,6 +1,7 @@
 """An act is done when the member says so, and not when it has stopped to answer."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -224,6 +225,27 @@ def test_a_node_that_is_removed_stays_out_though_it_never_was_a_member() -> None
     assert asker.done == [(0, "remove")], "there was none to take out"
     with pytest.raises(StorageError, match="may yet take node-2 in: no member that leads"):
         farm.take_out_for_good(Farm(departs(), refuses=True), node)
+
+
+class Out(Farm):
+    """Of a node that is not the first one, and is no member; it says so whatever is asked."""
+
+    def __init__(self) -> None:
+        super().__init__({2: GONE})
+        self.folders = {2: Path("node-2")}
+
+    def do(self, index: int, wish: dict[str, Any]) -> None:
+        assert self.folders[index].name == self.site.nodes[index].name
+        raise StorageError(f"node-{index} refuses: {GONE.out}")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_asks_where_the_only_member_is_out_is_told_so() -> None:
+    with pytest.raises(StorageError, match="node-2 refuses: member 3 was taken out"):
+        Out().do(Out().any(), {"do": "period"})
+    for take_out in (farm.take_out, farm.take_out_for_good):
+        with pytest.raises(StorageError, match="node-2 refuses: member 3 was taken out"):
+            take_out(Out(), site().nodes[1])
 
 
 def test_a_machine_that_was_taken_out_and_comes_again_is_let_in() -> None:
