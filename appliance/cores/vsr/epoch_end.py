@@ -4,7 +4,7 @@ The last op of an epoch is named to whoever is still in it, in that epoch's own 
 quorum of the next one stands on its beginning.
 """
 
-from appliance.cores.vsr import announce, epochs, heartbeat, tail, views, wants
+from appliance.cores.vsr import announce, epochs, heartbeat, log_list, tail, views, wants
 from appliance.cores.vsr import view_change as vc
 from appliance.cores.vsr.member import Member
 from appliance.cores.vsr.status import Event, Status
@@ -74,7 +74,9 @@ def send_end(member: Member, mask: int) -> None:
 
 def ignores_end_epoch(member: Member, message: Message, last: Header | None) -> str | None:
     """Why the end of an epoch, with `last`, is not taken; None: it is that of ours, and news."""
-    if last is None or last.op != message.header.op or last.operation != env.OPERATION_RECONFIGURE:
+    if last is None or last.op != message.header.op or not log_list.is_of_log(member, last):
+        return "end_epoch_invalid"
+    if last.operation != env.OPERATION_RECONFIGURE:
         return "end_epoch_invalid"
     if last.epoch != member.epoch or last.op <= member.commit_min or member.installing:
         return "end_epoch_not_mine"

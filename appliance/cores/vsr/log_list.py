@@ -65,6 +65,12 @@ def bits(member: Member, headers: list[Header]) -> tuple[int, int]:
     return presents, nacks
 
 
+def is_of_log(member: Member, header: Header) -> bool:
+    """Whether a header that another one tells of is of this shard's log at all."""
+    ours = header.cluster == member.cluster and header.shard == member.shard
+    return ours and header.command == env.PREPARE
+
+
 def parse_headers(body: bytes | memoryview, member: Member) -> list[Header] | None:
     """Headers of a list, strictly descending in op; None if one is broken or of another shard."""
     if len(body) % HEADER_SIZE:
@@ -72,9 +78,7 @@ def parse_headers(body: bytes | memoryview, member: Member) -> list[Header] | No
     out: list[Header] = []
     for offset in range(0, len(body), HEADER_SIZE):
         header = env.decode_stored(body[offset : offset + HEADER_SIZE])
-        if header is None or header.command != env.PREPARE:
-            return None
-        if header.cluster != member.cluster or header.shard != member.shard:
+        if header is None or not is_of_log(member, header):
             return None
         if out and header.op >= out[-1].op:
             return None

@@ -58,6 +58,8 @@ def parse(member: Member, message: Message) -> Announced | None:
     assert header.op >= header.commit_num
     if state.header.op != cmd.StartView.checkpoint(header.area):
         return None
+    if not log_list.is_of_log(member, state.header):
+        return None
     if header.op - header.commit_num > member.geometry.pipeline_max or headers[0].op != header.op:
         return None
     if any(blank(h) or h.viewstamp > header.viewstamp for h in headers):

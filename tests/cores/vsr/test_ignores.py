@@ -38,7 +38,8 @@ ASKED = {
         "ck.decode_location",
         "cmd.RequestPrepare.digest",
     ),
-    *("cmd.RequestReply.digest", "decode_entry", "member.geometry.prepare_max"),
+    *("cmd.RequestReply.digest", "decode_entry", "log_list.is_of_log"),
+    "member.geometry.prepare_max",
     *("member.journal.slot", "member.prepares.get", "ses.decode"),
 }
 

@@ -10,7 +10,7 @@ from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import membership as ms
 from appliance.formats.membership import Verdict
-from tests.cores.vsr.group import TINY, Group, Session
+from tests.cores.vsr.group import TINY, Group, Session, dropped
 from tests.cores.vsr.story import ended
 from tests.cores.vsr.test_checkpoints import same_segments
 
@@ -601,3 +601,29 @@ def test_an_answer_goes_to_whoever_asked_though_the_places_changed_during_the_re
     server.on_read_done(token, group.nodes[1].disk.peek(address, length))
     answers = [e for e in server.effects if e[0] == fx.SEND]
     assert [e[1] for e in answers] == [(asker,)]
+
+
+@pytest.mark.parametrize("wrong", [{"command": env.COMMIT}, {"shard": SHARD + 1}])
+def test_an_end_of_an_epoch_that_is_no_prepare_of_this_shard_is_dropped(
+    wrong: dict[str, int],
+) -> None:
+    group, session = begun()
+    group.put(session, 2)
+    core = group.core(2)
+    said = {"command": env.PREPARE, "shard": SHARD} | wrong
+    last = env.make(
+        said["command"],
+        cluster=CLUSTER,
+        shard=said["shard"],
+        operation=env.OPERATION_RECONFIGURE,
+        op=core.op + 1,
+        view=core.view,
+    )
+    header = env.make(
+        env.END_EPOCH, cluster=CLUSTER, shard=SHARD, view=core.view, op=last.op, body=last.raw
+    )
+    before = core.op, core.commit_max, core.view
+    group.tell(2, env.Message(header, last.raw, 0))
+    assert (core.op, core.commit_max, core.view) == before and core.halted is None
+    assert dropped(core, "end_epoch_invalid") == 1
+    group.put(session, 2)

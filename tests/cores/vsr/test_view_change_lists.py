@@ -1,5 +1,7 @@
 """Stories of corrupt slots: what a replica may say of its log, and what others make of that."""
 
+from dataclasses import replace
+
 import pytest
 
 from appliance.cores.vsr import announce, log_list
@@ -10,7 +12,7 @@ from appliance.formats.geometry import SMALL, SUPERBLOCK_ZONE_SIZE
 from appliance.formats.membership import encode_configuration
 from appliance.formats.superblock import encode_checkpoint_state
 from tests.cores.vsr.chain import blank, message, prepare
-from tests.cores.vsr.group import Group, Session
+from tests.cores.vsr.group import CLUSTER, SHARD, Group, Session, dropped
 from tests.cores.vsr.story import broken, ended, running_group
 
 P = SMALL.pipeline_max
@@ -169,6 +171,31 @@ def test_recovery_head_outdated_start_view_rejected() -> None:
         assert core.status == Status.RECOVERING_HEAD
     group.tell(0, old(core.nonce))
     assert core.status == Status.NORMAL
+    ended(group, session)
+
+
+@pytest.mark.parametrize("wrong", [{"command": env.COMMIT}, {"shard": SHARD + 1}])
+def test_a_start_view_whose_checkpoint_is_of_no_prepare_of_this_shard_is_dropped(
+    wrong: dict[str, int],
+) -> None:
+    group, session = running_group()
+    primary = group.core(group.primary)
+    assert primary.checkpoint is not None
+    said = {"command": env.PREPARE, "shard": SHARD} | wrong
+    root = env.make(said["command"], cluster=CLUSTER, shard=said["shard"])
+    body = encode_checkpoint_state(replace(primary.checkpoint, header=root))
+    body += encode_configuration(primary.configuration) + primary.head.raw
+    told = message(
+        env.START_VIEW,
+        sender=group.primary,
+        body=body,
+        view=primary.view,
+        op=primary.op,
+        commit_num=primary.commit_max,
+    )
+    other = (group.primary + 1) % 3
+    group.tell(other, told)
+    assert dropped(group.core(other), "sv_invalid") == 1
     ended(group, session)
 
 
