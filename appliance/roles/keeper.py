@@ -116,6 +116,32 @@ def _is_crowded(shard: Shard, kept: Kept) -> bool:
     return shard.segments_max - used <= CROWDED_SEGMENTS
 
 
+class Names:
+    """Names of rooms, stated anew by `node` before the segments that tell them go."""
+
+    def __init__(self, trail: Trail, node: str, log: logging.Logger) -> None:
+        self._trail, self._node, self._log = trail, node, log
+        # shard -> first segment whose names were not stated yet: the log may refuse for long to let
+        # segments go, and would fill with the same names at each look
+        self._next: dict[int, int] = {}
+
+    async def stay(self, shard: int, segments: Segments, oldest: int, end: int) -> bool:
+        """State those that go with these segments; whether that was committed."""
+        first = max(oldest, self._next.get(shard, 0))
+        names = await asyncio.to_thread(segments.names, first, end)
+        if names is None:
+            self._log.warning(
+                "segments %d to %d cannot be read whole now: they stay", first, end - 1
+            )
+            return False
+        at_us = clock.realtime_us()
+        for body in encode_room_names(names, node=self._node, at_us=at_us):
+            if not await self._trail.write(body, PATIENCE_S):
+                return False
+        self._next[shard] = max(first, end)
+        return True
+
+
 class KeeperRole:
     """Looks again and again, until it is told to stop."""
 
@@ -124,7 +150,7 @@ class KeeperRole:
         self._life = Lifetime()
         self._stopped = self._life.asked
         self._beat = Beat("keeper", log, self._life)
-        self._trail = Trail(node, log)
+        self._names = Names(Trail(node, log), node.node.name, log)
         self._numberings = {shard.number: Numbering() for shard in node.shards}
         days = node.site.retention_days
         self._every_s = min(EVERY_S_MAX, max(EVERY_S_MIN, days * DAY_US / 1_000_000 / 10))
@@ -166,7 +192,9 @@ class KeeperRole:
         oldest = await asyncio.to_thread(
             keep, kept, segments.newest_us, now_us, site.retention_days
         )
-        if oldest > kept.oldest and await self._names_stay(segments, kept.oldest, oldest):
+        if oldest > kept.oldest and await self._names.stay(
+            shard.number, segments, kept.oldest, oldest
+        ):
             push = 0
             if _is_crowded(shard, kept) or status.space.short:
                 push = CHECKPOINTS_TO_REUSE * segments.geometry.checkpoint_ops
@@ -178,20 +206,6 @@ class KeeperRole:
             else:
                 name = RESULT_NAMES[code]
                 self._log.warning("shard %d keeps all: answered with %s", shard.number, name)
-
-    async def _names_stay(self, segments: Segments, oldest: int, end: int) -> bool:
-        """State the names that go with these segments; whether that was committed."""
-        names = await asyncio.to_thread(segments.names, oldest, end)
-        if names is None:
-            self._log.warning(
-                "segments %d to %d cannot be read whole now: they stay", oldest, end - 1
-            )
-            return False
-        at_us = clock.realtime_us()
-        for body in encode_room_names(names, node=self._node.node.name, at_us=at_us):
-            if not await self._trail.write(body, PATIENCE_S):
-                return False
-        return True
 
     async def _retain(self, shard: Shard, oldest: int, *, ships: bool, push: int) -> int:
         """Write the record, and so many empty operations behind it; the code of its result. Extents

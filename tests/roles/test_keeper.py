@@ -1,11 +1,16 @@
-"""By which time the keeper counts how old a record is."""
+"""By which time the keeper counts how old a record is, and which names it states before they go."""
+
+import asyncio
+import logging
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from appliance.drivers.host import clock
+from appliance.formats.room_names import decode_room_names
 from appliance.formats.status.replica import GroupClock, ReplicaStatus
-from appliance.roles.keeper import time_of
+from appliance.roles.keeper import Names, time_of
 from tests.statuses import replica_status
 
 DAY_US = 86_400_000_000
@@ -38,3 +43,39 @@ def test_a_clock_of_this_node_that_is_wrong_makes_no_record_older_or_younger(
         assert time_of(told(NOW_US)) == NOW_US
     else:
         assert time_of(told(max(NOW_US, NOW_US + error_us), error_us=error_us)) == NOW_US
+
+
+class Told:
+    """A trail whose records are committed as often as it is said, and segments of a name each."""
+
+    def __init__(self, *committed: bool) -> None:
+        self.committed, self.stated = list(committed), list[str]()
+
+    async def write(self, body: bytes, patience_s: float) -> bool:
+        assert patience_s > 0
+        if not self.committed.pop(0):
+            return False
+        self.stated += decode_room_names(body)
+        return True
+
+    def names(self, oldest: int, end: int) -> list[str] | None:
+        return None if end > 7 else [f"room {number}" for number in range(oldest, end)]
+
+
+def test_names_are_stated_once_though_the_log_keeps_the_segments_for_long() -> None:
+    told = Told(True, False, True, True)
+    anything: Any = told  # both, as far as names are concerned
+    names = Names(anything, "node-0", logging.getLogger("test"))
+
+    async def story() -> None:
+        assert await names.stay(0, anything, 2, 4)
+        for _ in range(3):  # what lets them go was refused
+            assert await names.stay(0, anything, 2, 4)
+        assert not await names.stay(0, anything, 2, 6), "these were not committed"
+        assert await names.stay(0, anything, 2, 6)
+        assert await names.stay(1, anything, 5, 6), "of another shard"
+        assert not await names.stay(0, anything, 2, 8), "one cannot be read"
+
+    asyncio.run(story())
+    assert told.stated == [f"room {number}" for number in (2, 3, 4, 5, 5)]
+    assert not told.committed
