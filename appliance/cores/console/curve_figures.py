@@ -5,6 +5,7 @@ from math import nan
 
 from msgspec import UNSET
 
+from appliance.cores.console.alarms import LAG_OPS_MAX
 from appliance.cores.console.model import Answers, told
 from appliance.formats.curves import Curve, Figure
 from appliance.formats.status.edge import EdgeStatus
@@ -45,16 +46,18 @@ def figures_of(answers: Answers) -> Figures:
 
 
 def _of_shards(found: Figures, answers: Answers) -> None:
-    """Of those with a replica here, as far as the foremost of these knows. Edges tell how long the
-    log takes of all shards together."""
+    """Of those with a replica here, as far as the foremost of these knows: what one commits that
+    catches up was committed long before. Edges tell how long the log takes of all shards together.
+    """
     records: dict[int, int] = {}
-    for source, replica in told(answers, ReplicaStatus):
-        records[source.number] = max(replica.log_seq, records.get(source.number, 0))
     latencies = [_p99_ms(edge.ack) for _, edge in told(answers, EdgeStatus)]
     commit_ms = max((each for each in latencies if each == each), default=nan)
+    for source, replica in told(answers, ReplicaStatus):
+        found.values[Curve(Figure.COMMIT_MS, 0, source.number)] = commit_ms
+        if replica.commit_max - replica.commit_min <= LAG_OPS_MAX:
+            records[source.number] = max(replica.log_seq, records.get(source.number, 0))
     for shard, count in records.items():
         found.counts[Curve(Figure.RECORDS, 0, shard)] = 0, count
-        found.values[Curve(Figure.COMMIT_MS, 0, shard)] = commit_ms
 
 
 def _p99_ms(latencies: Latencies) -> float:

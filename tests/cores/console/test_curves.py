@@ -370,6 +370,19 @@ def test_figures_are_those_of_the_statuses() -> None:
     }
 
 
+def test_what_a_replica_commits_that_catches_up_is_no_rate_of_the_shard() -> None:
+    """It was away for a night: what it makes up for in a minute was said by day."""
+    records, curves = Curve(Figure.RECORDS, 0, 0), Curves(CLUSTER)
+    for second, (commit, count) in enumerate(
+        [(5000, 7000), (9000, 11_000), (10_000, 12_000), (10_002, 12_004), (10_003, 12_005)]
+    ):
+        behind = replica(0, commit=commit, records=count, commit_max=max(commit, 10_000))
+        told = figures_of(read({Source("replica", 0, 0): behind}))
+        assert Curve(Figure.COMMIT_MS, 0, 0) in told.values
+        curves.on_poll(told, now_ms=second * 1000, wall_ms=(NOON_S + second) * 1000)
+    assert [*known(curves, records).values()] == [None, None, None, 4, 1]
+
+
 def test_a_latency_of_nothing_is_no_latency() -> None:
     quiet = VOLUME | {"journal": {"count": 900, "recent": 0, "p50_us": 0, "p99_us": 0}}
     raw = healthy() | {Source("replica", 0, 0): replica(0, volume=quiet)}
