@@ -3,7 +3,7 @@
 from tests.security.rules_edge import Rule
 
 POSTING = "appliance/roles/farm/posting.py"
-DOOR = "appliance/roles/farm/listener.py"
+LISTENER = "appliance/roles/farm/listener.py"
 DIRECTORY = "appliance/cores/directory/directory.py"
 CHANGES = "appliance/cores/raft/membership.py"
 NODE = "appliance/cores/raft/node.py"
@@ -156,7 +156,7 @@ RULES = (
     Rule(
         threat="strangers push a member's connection out where nobody logs in",
         rule="a member's connection gives way to nobody",
-        where=DOOR,
+        where=LISTENER,
         test=RAW,
         old="        idle = [v for v in there if not v.of_member and",
         new="        idle = [v for v in there if",
@@ -164,7 +164,7 @@ RULES = (
     Rule(
         threat="connections that say nothing push out who speaks, where nobody logs in",
         rule="who said nothing yet gives way first",
-        where=DOOR,
+        where=LISTENER,
         test=RAW,
         old="key=lambda visitor: (visitor.said, visitor.used))",
         new="key=lambda visitor: visitor.used)",
@@ -172,7 +172,7 @@ RULES = (
     Rule(
         threat="members in any number, where nobody logs in",
         rule="as many connections are members' as there can be servers",
-        where=DOOR,
+        where=LISTENER,
         test=RAW,
         old="visitor.of_member = sum(v.of_member for v in there) < FARM_SERVERS_MAX",
         new="visitor.of_member = True",
