@@ -29,6 +29,7 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.host.process import child_environment, own_command
 from appliance.drivers.network.joining import Gathering
 from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.drivers.terminal.options import node_options_saying
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.acting import ActSite
@@ -45,18 +46,7 @@ from appliance.roles.operator.membership import (
     take_out,
 )
 
-_LOCAL = click.option(
-    "--local",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The local site in DIR; run if nothing else is said.",
-)
-_NODE = click.option(
-    "--node-folder",
-    type=click.Path(path_type=Path),
-    metavar="F",
-    help="A site on several machines, asked from the node in F.",
-)
+_NODE_OPTIONS = node_options_saying(node="A site on several machines, asked from the node in F.")
 
 
 @click.group("member")
@@ -65,8 +55,7 @@ def command() -> None:
 
 
 @command.command("list")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def list_(local: Path | None, node_folder: Path | None) -> None:
     """Who votes and who follows, by shard, as the groups themselves say."""
     node = _asker(local, node_folder)
@@ -80,8 +69,7 @@ def list_(local: Path | None, node_folder: Path | None) -> None:
 
 @command.command("add")
 @click.argument("name", required=False)
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 @click.option("--brief", is_flag=True, hidden=True)
 def add(
@@ -180,8 +168,7 @@ def invite(name: str, node_folder: Path, lost: str, minutes: float, farm_key: Pa
 
 @command.command("remove")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Take the standby NAME out of every shard, and of the farm if the site has one; its process
     falls silent and may be stopped."""
@@ -197,8 +184,7 @@ def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
 @command.command("promote")
 @click.argument("name")
 @click.option("--retire", "other", required=True, metavar="NODE", help="Whose place it takes.")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def promote(name: str, other: str, local: Path | None, node_folder: Path | None) -> None:
     """Let the standby NAME vote, in the place of another node, which becomes a standby."""
     _exchange("promote", _asker(local, node_folder), name, other)
@@ -207,8 +193,7 @@ def promote(name: str, other: str, local: Path | None, node_folder: Path | None)
 @command.command("retire")
 @click.argument("name")
 @click.option("--promote", "other", required=True, metavar="NODE", help="Who takes its place.")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def retire(name: str, other: str, local: Path | None, node_folder: Path | None) -> None:
     """Let the replica NAME vote no more; a standby takes its place."""
     _exchange("retire", _asker(local, node_folder), other, name)
@@ -259,8 +244,6 @@ def _local(local: Path | None) -> Path:
 
 def _asker(local: Path | None, node_folder: Path | None) -> NodeFolder:
     """A node whose keys open the connections."""
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
         return read_node(node_folder.absolute())
     folder = _local(local)

@@ -22,7 +22,11 @@ from appliance.cores.console.process_acts import SCRUB_S
 from appliance.cores.console.stakes import REPLICA, loss
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER
-from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.options import (
+    LOCAL_DEFAULT,
+    local_site_option,
+    node_options_saying,
+)
 from appliance.formats.site import SITE_FILE, Site, load_site
 from appliance.node.acting import ActSite
 from appliance.roles.operator.keeping import STOP_S, Keeper, answers_alone, until
@@ -32,18 +36,8 @@ from appliance.roles.operator.leading import step_down as let_lead
 START_S = 60.0  # for a process to serve, or to be told as halted
 LEAD_S = 30.0  # for another replica to lead
 FORCE = ", or say --force"
-_FOLDER = click.Path(path_type=Path)
-_LOCAL = click.option(
-    "--local",
-    type=_FOLDER,
-    metavar="DIR",
-    help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-)
-_NODE = click.option(
-    "--node-folder",
-    type=_FOLDER,
-    metavar="F",
-    help="A site on several machines: the node in F, or one whose folder lies beside it.",
+_NODE_OPTIONS = node_options_saying(
+    node="A site on several machines: the node in F, or one whose folder lies beside it."
 )
 _PROCESS = click.option(
     "--process", metavar="NAME", help="One process alone, as `tigerchat status` names it."
@@ -58,8 +52,7 @@ def command() -> None:
 
 @command.command("stop")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 @_PROCESS
 @click.option("--force", is_flag=True, help="Also when a shard is left without a quorum.")
 def stop(
@@ -92,7 +85,7 @@ def stop(
 
 @command.command("kill")
 @click.argument("name")
-@_LOCAL
+@local_site_option()
 def kill(name: str, local: Path | None) -> None:
     """Kill all processes of the node NAME with -9, to see that nothing is lost: the others go on,
     the node is started again by itself and catches up."""
@@ -113,8 +106,7 @@ def kill(name: str, local: Path | None) -> None:
 
 @command.command("drain")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 @click.option("--force", is_flag=True, help="Also when no other edge serves.")
 def drain(name: str, local: Path | None, node_folder: Path | None, force: bool) -> None:
     """Send the chat clients of NAME to other nodes; its replicas go on, until `node undrain`."""
@@ -132,8 +124,7 @@ def drain(name: str, local: Path | None, node_folder: Path | None, force: bool) 
 
 @command.command("undrain")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def undrain(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Let NAME take chat clients again after `node drain`; wait until its edges serve."""
     acted, index = _found(local, node_folder, name)
@@ -147,8 +138,7 @@ def undrain(name: str, local: Path | None, node_folder: Path | None) -> None:
 
 @command.command("start")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 @_PROCESS
 def start(name: str, local: Path | None, node_folder: Path | None, process: str | None) -> None:
     """Start the node NAME again after `node stop`, or its edges after `node drain`, or one process;
@@ -180,8 +170,7 @@ def start(name: str, local: Path | None, node_folder: Path | None, process: str 
 
 @command.command("step-down")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 @click.option("--shard", type=int, metavar="S", help="Of this shard alone.")
 def step_down(name: str, local: Path | None, node_folder: Path | None, shard: int | None) -> None:
     """Let another replica lead each shard that NAME leads; NAME goes on as a backup."""
@@ -214,8 +203,7 @@ def step_down(name: str, local: Path | None, node_folder: Path | None, shard: in
 
 @command.command("scrub")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 @click.option("--shard", type=int, metavar="S", help="Of this shard alone.")
 def scrub(name: str, local: Path | None, node_folder: Path | None, shard: int | None) -> None:
     """Have each replica of NAME read all that it holds, now, and wait until it has: what is broken
@@ -255,8 +243,6 @@ def _is_led_by_other(acted: ActSite, about: About) -> bool:
 
 def _found(local: Path | None, node_folder: Path | None, name: str) -> tuple[ActSite, int]:
     """Where the node is, and its number in the site file."""
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     folder = (node_folder or local or Path(LOCAL_DEFAULT)).absolute()
     site = load_site(folder / SITE_FILE)
     index = _find(site, name)

@@ -30,7 +30,7 @@ from appliance.drivers.host import clock
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SHIPPED_FOLDER, KnownNode
 from appliance.drivers.network.ask import ask_for, ask_view, status_of
-from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.options import LOCAL_DEFAULT, node_options_saying
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.drivers.terminal.way_out import bare
 from appliance.formats import manifest as mf
@@ -45,22 +45,10 @@ POLL_S = 0.2
 ANSWER_S = 5.0  # for a shipper to say how it is
 GONE_S = 10.0  # for so long a shipper at work may be silent, while its node starts it again
 SEQ_MAX = (1 << 62) - 1
-_FOLDER = click.Path(path_type=Path)
 
-
-def _site_options(function: Any) -> Any:
-    """Adds --local and --node-folder."""
-    function = click.option(
-        "--node-folder", type=_FOLDER, metavar="F", help="The node in F alone."
-    )(function)
-    return click.option(
-        "--local",
-        type=_FOLDER,
-        metavar="DIR",
-        help=f"All nodes of the local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-    )(function)
-
-
+_NODE_OPTIONS = node_options_saying(
+    site="All nodes of the local site in DIR", node="The node in F alone."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="For programs: JSON, no bars.")
 
 
@@ -112,8 +100,6 @@ class ShippingSite:
 
 
 def _shipping_site(local: Path | None, node_folder: Path | None) -> ShippingSite:
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     if node_folder is not None:
         folder = node_folder.absolute()
         site = load_site(folder / SITE_FILE)
@@ -130,7 +116,7 @@ def _shipping_site(local: Path | None, node_folder: Path | None) -> ShippingSite
 
 
 @command.command("status")
-@_site_options
+@_NODE_OPTIONS
 @_JSON
 @click.pass_context
 def status(ctx: click.Context, local: Path | None, node_folder: Path | None, as_json: bool) -> None:
@@ -187,7 +173,7 @@ def _show(ship_site: ShippingSite, node: KnownNode, answer: ShipperStatus) -> No
 
 
 @command.command("now")
-@_site_options
+@_NODE_OPTIONS
 @click.option("--claim", is_flag=True, help="Make the node of --node-folder the shipper.")
 @click.option("--close", is_flag=True, help="End the present period now, and ship it as well.")
 @click.option(
@@ -330,7 +316,7 @@ def waits_for(
 
 
 @command.command("verify")
-@_site_options
+@_NODE_OPTIONS
 @click.option("--shard", "only", type=click.IntRange(0), metavar="S", help="This shard alone.")
 @click.option(
     "--keys",
@@ -503,7 +489,7 @@ class _Verify:
 
 
 @command.command("re-ship")
-@_site_options
+@_NODE_OPTIONS
 @click.option("--shard", type=click.IntRange(0), required=True, metavar="S")
 @click.option(
     "--first", type=click.IntRange(1), default=1, metavar="N", help="First record of the range; 1."
@@ -592,7 +578,7 @@ def _follow(ship_site: ShippingSite, node: KnownNode, shard: int, *, quiet: bool
 
 
 @command.command("keys")
-@_site_options
+@_NODE_OPTIONS
 def keys(local: Path | None, node_folder: Path | None) -> None:
     """Print the keys that sign what this site ships: what an analyst's machine is to trust; and how
     many records the site has room for, in its volumes and, of replicas that answer, on the disks.

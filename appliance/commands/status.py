@@ -8,7 +8,7 @@ import click
 
 from appliance.base.printable import json_line, one_line
 from appliance.cores.console.cells import BAD, FAINT, GOOD, WARN, lines
-from appliance.drivers.terminal.options import LOCAL_DEFAULT
+from appliance.drivers.terminal.options import LOCAL_DEFAULT, node_options_saying
 from appliance.drivers.terminal.way_out import CLEAR, bare
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.catalogue import ROLES
@@ -16,17 +16,10 @@ from appliance.roles.console.watch import POLL_S, Watch, watch_of_node, watch_of
 
 RATE_S = 0.5  # between the two looks that a rate needs
 COLOURS = {GOOD: "green", WARN: "yellow", BAD: "red", FAINT: "bright_black"}
-_FOLDER = click.Path(path_type=Path)
 
 
 @click.command("status")
-@click.option(
-    "--local",
-    type=_FOLDER,
-    metavar="DIR",
-    help=f"All nodes of the local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-)
-@click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F alone.")
+@node_options_saying(site="All nodes of the local site in DIR", node="The node in F alone.")
 @click.option("--json", "as_json", is_flag=True, help="Figures for programs, one object a look.")
 @click.option("--watch", "again", is_flag=True, help="Look again each second, until Ctrl-C.")
 @click.pass_context
@@ -37,8 +30,6 @@ def command(
 
     Exit code 0: no alarms, or only such as pass by themselves; 1: people notice something.
     """
-    if local is not None and node_folder is not None:
-        raise click.UsageError("say --local DIR or --node-folder F, not both")
     watch = (
         watch_of_node(node_folder, ROLES, tell=_warn)
         if node_folder is not None

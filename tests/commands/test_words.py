@@ -29,7 +29,11 @@ def test_a_word_like_no_command_gets_no_guess(
 
 
 @pytest.mark.parametrize(
-    "words", ["alarm list", "clock correct", "federation status", "member list", "retention show"]
+    "words",
+    [
+        *("alarm list", "clock correct", "federation status", "member list", "retention show"),
+        *("farm status", "node stop node-0", "ship status", "status"),
+    ],
 )
 def test_a_site_and_one_node_of_it_are_not_named_at_once(
     tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path, words: str

@@ -9,13 +9,11 @@ from msgspec import UNSET
 from appliance.base.errors import StorageError
 from appliance.base.printable import json_line
 from appliance.commands.farm_verbs.options import FOLDER
+from appliance.drivers.terminal.options import node_options_saying
 from appliance.formats.status.part import plain
 from appliance.roles.operator.farm import Asker, let_in, lines, member_named, take_out
 
-_LOCAL = click.option(
-    "--local", type=FOLDER, metavar="DIR", help="The local site in DIR; run if nothing is said."
-)
-_NODE = click.option("--node-folder", type=FOLDER, metavar="F", help="The node in F alone.")
+_NODE_OPTIONS = node_options_saying(node="The node in F alone.")
 
 
 def _do(asker: Asker, wish: dict[str, Any]) -> None:
@@ -26,8 +24,7 @@ def _do(asker: Asker, wish: dict[str, Any]) -> None:
 
 
 @click.command("status")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 @click.option("--json", "as_json", is_flag=True, help="Everything that was said, an object a line.")
 def status_command(local: Path | None, node_folder: Path | None, as_json: bool) -> int:
     """Leader, term, members with their match, statuses with their age, publisher and why."""
@@ -51,8 +48,7 @@ def status_command(local: Path | None, node_folder: Path | None, as_json: bool) 
 @click.command("exclude")
 @click.argument("names", nargs=-1, required=True)
 @click.option("--lift", is_flag=True, help="Let them in again.")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def exclude_command(
     names: tuple[str, ...], lift: bool, local: Path | None, node_folder: Path | None
 ) -> None:
@@ -64,8 +60,7 @@ def exclude_command(
 
 
 @click.command("publish")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def publish_command(local: Path | None, node_folder: Path | None) -> None:
     """Sign the directory anew now; refused by all but the node that publishes."""
     asker = Asker(local, node_folder)
@@ -81,8 +76,7 @@ def publish_command(local: Path | None, node_folder: Path | None) -> None:
 @click.command("place")
 @click.argument("shard", type=click.IntRange(0))
 @click.argument("names", nargs=-1, required=True)
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def place_command(
     shard: int, names: tuple[str, ...], local: Path | None, node_folder: Path | None
 ) -> None:
@@ -93,8 +87,7 @@ def place_command(
 
 
 @click.command("yield")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def yield_command(local: Path | None, node_folder: Path | None) -> None:
     """Let the leader, if it is on this machine, hand over to another member."""
     asker = Asker(local, node_folder)
@@ -107,8 +100,7 @@ def yield_command(local: Path | None, node_folder: Path | None) -> None:
 
 @click.command("remove")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def remove_command(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Take the member of node NAME out of the farm, until that is committed."""
     asker = Asker(local, node_folder)
@@ -119,8 +111,7 @@ def remove_command(name: str, local: Path | None, node_folder: Path | None) -> N
 
 @click.command("admit")
 @click.argument("name")
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def admit_command(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Let the member of node NAME, which was removed, into the farm again, with an empty log."""
     asker = Asker(local, node_folder)
@@ -141,8 +132,7 @@ def leave_command(node_folder: Path) -> None:
 
 @click.command("period")
 @click.argument("milliseconds", type=int)
-@_LOCAL
-@_NODE
+@_NODE_OPTIONS
 def period_command(milliseconds: int, local: Path | None, node_folder: Path | None) -> None:
     """Say how often nodes post; a status is recent for 3, a directory valid for 10 of these."""
     asker = Asker(local, node_folder)

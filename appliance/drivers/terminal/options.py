@@ -101,28 +101,41 @@ def local_option(help_: str) -> Callable[[Function], Function]:
     )
 
 
-def node_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --local and --node-folder, at most one of them said: the arguments `local` and
-    `node_folder`, None where it was not.
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def local_site_option(words: str = "The local site in DIR") -> Decorator:
+    """Adds --local: the argument `local`, None where it is not said."""
+    return click.option(
+        "--local",
+        type=_FOLDER,
+        metavar="DIR",
+        help=f"{words}; {LOCAL_DEFAULT} if nothing else is said.",
+    )
+
+
+def node_options_saying(
+    *, site: str = "The local site in DIR", node: str = "The node in F."
+) -> Decorator:
+    """Adds --local and --node-folder, in these words and at most one of them said: the arguments
+    `local` and `node_folder`, None where it was not.
     """
+    node_folder_option = click.option("--node-folder", type=_FOLDER, metavar="F", help=node)
 
-    @functools.wraps(function)
-    def wrapped(*args: Any, local: Path | None, node_folder: Path | None, **words: Any) -> Any:
-        if local is not None and node_folder is not None:
-            raise click.UsageError("say --local DIR or --node-folder F, not both")
-        return function(*args, local=local, node_folder=node_folder, **words)
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, local: Path | None, node_folder: Path | None, **words: Any) -> Any:
+            if local is not None and node_folder is not None:
+                raise click.UsageError("say --local DIR or --node-folder F, not both")
+            return function(*args, local=local, node_folder=node_folder, **words)
 
-    return _LOCAL_SITE(_NODE_FOLDER(wrapped))
+        return local_site_option(site)(node_folder_option(wrapped))
+
+    return decorated
 
 
 _FOLDER = click.Path(path_type=Path)
-_LOCAL_SITE = click.option(
-    "--local",
-    type=_FOLDER,
-    metavar="DIR",
-    help=f"The local site in DIR; {LOCAL_DEFAULT} if nothing else is said.",
-)
-_NODE_FOLDER = click.option("--node-folder", type=_FOLDER, metavar="F", help="The node in F.")
+node_options = node_options_saying()  # of most verbs
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _OPTIONS = (
     local_option("Folder of a site on this machine."),
