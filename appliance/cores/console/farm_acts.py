@@ -1,6 +1,8 @@
 """Acts on the farm: who belongs to it, who stands in its directory and is to hold shards, who leads
 it, how often its nodes post, and a directory signed anew."""
 
+from collections.abc import Callable
+
 from appliance.base.limits import FARM_PERIOD_MS_MAX, FARM_PERIOD_MS_MIN
 from appliance.cores.console.about import NOBODY, About
 from appliance.cores.console.act import (
@@ -40,20 +42,12 @@ def _cannot_commit(snapshot: SiteSnapshot) -> str:
     return NOBODY_LEADS if snapshot.farm.leader <= 0 else ""
 
 
-def _known(snapshot: SiteSnapshot, row: About) -> bool:
-    return row.node != NOBODY and snapshot.farm is not None
-
-
 def _exclude_refusal(snapshot: SiteSnapshot, about: About) -> str:
-    if why := _cannot_commit(snapshot):
-        return why
     out = _is_out(snapshot, about.node)
     return f"{name_of(snapshot, about.node)} is kept out of the directory already" if out else ""
 
 
 def _lift_refusal(snapshot: SiteSnapshot, about: About) -> str:
-    if why := _cannot_commit(snapshot):
-        return why
     out = _is_out(snapshot, about.node)
     return "" if out else f"{name_of(snapshot, about.node)} is not kept out of the directory"
 
@@ -63,8 +57,6 @@ def _leads(snapshot: SiteSnapshot, node: int) -> bool:
 
 
 def _yield_refusal(snapshot: SiteSnapshot, about: About) -> str:
-    if why := _cannot_commit(snapshot):
-        return why
     assert snapshot.farm is not None
     name = name_of(snapshot, about.node)
     if not _leads(snapshot, about.node):
@@ -87,8 +79,6 @@ def _publishes(snapshot: SiteSnapshot, node: int) -> bool:
 
 
 def _publish_refusal(snapshot: SiteSnapshot, about: About) -> str:
-    if why := _cannot_commit(snapshot):
-        return why
     name = name_of(snapshot, about.node)
     if not _publishes(snapshot, about.node):
         return f"{name} does not publish the directory"
@@ -104,6 +94,7 @@ def _publish_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) ->
 
 # --- who belongs to it ----------------------------------------------------------------------------
 
+COMMIT_S = 60.0  # for what the farm commits
 MEMBER_S = 90.0  # for a Configuration to be committed, after a leader has yielded
 
 
@@ -114,8 +105,6 @@ def _belongs(snapshot: SiteSnapshot, node: int) -> bool:
 
 
 def _remove_refusal(snapshot: SiteSnapshot, about: About) -> str:
-    if why := _cannot_commit(snapshot):
-        return why
     assert snapshot.farm is not None
     name = name_of(snapshot, about.node)
     if not _belongs(snapshot, about.node):
@@ -136,8 +125,6 @@ def _admit_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
 
 
 def _admit_refusal(snapshot: SiteSnapshot, about: About) -> str:
-    if why := _cannot_commit(snapshot):
-        return why
     belongs = _belongs(snapshot, about.node)
     return f"{name_of(snapshot, about.node)} is a member of the farm already" if belongs else ""
 
@@ -166,110 +153,131 @@ def _placement_shown(snapshot: SiteSnapshot, row: About) -> list[About]:
     return [About(shard=row.shard)] if known and snapshot.farm is not None else []
 
 
+# --- the rows -------------------------------------------------------------------------------------
+
+
 def _verb(words: str, end: str = "") -> Words:
     return lambda snapshot, about: f"tigerchat farm {words} {quoted(snapshot, about.node)}{end}"
 
 
-FARM_ACTS: tuple[Act, ...] = (
-    Act(
-        "farm-exclude",
+def _named(words: str) -> Words:
+    """These words, with the node's name in place of {}."""
+    return lambda snapshot, about: words.format(name_of(snapshot, about.node))
+
+
+def _if_led(refusal: Words) -> Words:
+    """Why it cannot be, where the farm could commit it."""
+    return lambda snapshot, about: _cannot_commit(snapshot) or refusal(snapshot, about)
+
+
+def _of_member(
+    name: str,
+    label: Words,
+    shown: Callable[[SiteSnapshot, int], bool],
+    sentence: Words,
+    refusal: Words,
+    waits: Words,
+    seen: Callable[[SiteSnapshot, About, SiteSnapshot], bool],
+    verb: Words,
+    *,
+    is_typed: bool = False,
+    patience_s: float = COMMIT_S,
+) -> Act:
+    """An act on the node of a row of the farm; `shown` tells of which nodes."""
+
+    def about(snapshot: SiteSnapshot, row: About) -> list[About]:
+        known = row.node != NOBODY and snapshot.farm is not None
+        return [About(row.node)] if known and shown(snapshot, row.node) else []
+
+    return Act(
+        name,
         ("node",),
         (FARM,),
-        lambda snapshot, about: f"Keep {name_of(snapshot, about.node)} out of the directory…",
-        lambda snapshot, row: (
-            [About(row.node)] if _known(snapshot, row) and not _is_out(snapshot, row.node) else []
-        ),
-        lambda snapshot, about: (
-            f"The directory names {name_of(snapshot, about.node)} no more, and clients that go by "
-            "it do not come there; its replicas go on."
+        label,
+        about,
+        sentence,
+        _if_led(refusal),
+        waits,
+        seen,
+        verb,
+        typed=_named("{}") if is_typed else said(""),
+        patience_s=patience_s,
+    )
+
+
+FARM_ACTS: tuple[Act, ...] = (
+    _of_member(
+        "farm-exclude",
+        _named("Keep {} out of the directory…"),
+        lambda snapshot, node: not _is_out(snapshot, node),
+        _named(
+            "The directory names {} no more, and clients that go by it do not come there; its "
+            "replicas go on."
         ),
         _exclude_refusal,
-        lambda snapshot, about: f"the farm to keep {name_of(snapshot, about.node)} out",
+        _named("the farm to keep {} out"),
         lambda snapshot, about, before: _is_out(snapshot, about.node),
         _verb("exclude"),
-        typed=lambda snapshot, about: name_of(snapshot, about.node),
+        is_typed=True,
     ),
-    Act(
+    _of_member(
         "farm-lift",
-        ("node",),
-        (FARM,),
-        lambda snapshot, about: f"Let {name_of(snapshot, about.node)} into the directory again…",
-        lambda snapshot, row: (
-            [About(row.node)] if _known(snapshot, row) and _is_out(snapshot, row.node) else []
-        ),
-        lambda snapshot, about: f"The directory may name {name_of(snapshot, about.node)} again.",
+        _named("Let {} into the directory again…"),
+        _is_out,
+        _named("The directory may name {} again."),
         _lift_refusal,
-        lambda snapshot, about: f"the farm to let {name_of(snapshot, about.node)} in",
+        _named("the farm to let {} in"),
         lambda snapshot, about, before: (
             snapshot.farm is not None and not _is_out(snapshot, about.node)
         ),
         _verb("exclude", " --lift"),
     ),
-    Act(
+    _of_member(
         "farm-yield",
-        ("node",),
-        (FARM,),
-        lambda snapshot, about: "Let another member lead the farm…",
-        lambda snapshot, row: (
-            [About(row.node)] if _known(snapshot, row) and _leads(snapshot, row.node) else []
-        ),
-        lambda snapshot, about: (
-            f"{name_of(snapshot, about.node)} lets another member lead the farm; chat goes on."
-        ),
+        said("Let another member lead the farm…"),
+        _leads,
+        _named("{} lets another member lead the farm; chat goes on."),
         _yield_refusal,
-        lambda snapshot, about: "another member to lead the farm",
+        said("another member to lead the farm"),
         _yield_seen,
-        lambda snapshot, about: "tigerchat farm yield",
+        said("tigerchat farm yield"),
     ),
-    Act(
+    _of_member(
         "farm-publish",
-        ("node",),
-        (FARM,),
-        lambda snapshot, about: "Sign the directory anew…",
-        lambda snapshot, row: (
-            [About(row.node)] if _known(snapshot, row) and _publishes(snapshot, row.node) else []
-        ),
-        lambda snapshot, about: f"{name_of(snapshot, about.node)} signs the directory anew, now.",
+        said("Sign the directory anew…"),
+        _publishes,
+        _named("{} signs the directory anew, now."),
         _publish_refusal,
-        lambda snapshot, about: "a newer directory",
+        said("a newer directory"),
         _publish_seen,
-        lambda snapshot, about: "tigerchat farm publish",
+        said("tigerchat farm publish"),
     ),
-    Act(
+    _of_member(
         "farm-remove",
-        ("node",),
-        (FARM,),
-        lambda snapshot, about: f"Take {name_of(snapshot, about.node)} out of the farm…",
-        lambda snapshot, row: (
-            [About(row.node)] if _known(snapshot, row) and _belongs(snapshot, row.node) else []
-        ),
-        lambda snapshot, about: (
-            f"{name_of(snapshot, about.node)} is a member of the farm no more: it does not count "
-            "for its majority, and the directory names it no more; its replicas go on."
+        _named("Take {} out of the farm…"),
+        _belongs,
+        _named(
+            "{} is a member of the farm no more: it does not count for its majority, and the "
+            "directory names it no more; its replicas go on."
         ),
         _remove_refusal,
-        lambda snapshot, about: f"the farm to go on without {name_of(snapshot, about.node)}",
+        _named("the farm to go on without {}"),
         lambda snapshot, about, before: (
             snapshot.farm is not None and not _belongs(snapshot, about.node)
         ),
         _verb("remove"),
-        typed=lambda snapshot, about: name_of(snapshot, about.node),
+        is_typed=True,
         patience_s=MEMBER_S,
     ),
     Act(
         "farm-admit",
         ("node",),
         (SITE,),
-        lambda snapshot, about: (
-            f"Let {name_of(snapshot, about.node)} be a member of the farm again…"
-        ),
+        _named("Let {} be a member of the farm again…"),
         _admit_shown,
-        lambda snapshot, about: (
-            f"{name_of(snapshot, about.node)} is a member of the farm again, with an empty log "
-            "that its leader fills."
-        ),
-        _admit_refusal,
-        lambda snapshot, about: f"{name_of(snapshot, about.node)} to be a member",
+        _named("{} is a member of the farm again, with an empty log that its leader fills."),
+        _if_led(_admit_refusal),
+        _named("{} to be a member"),
         lambda snapshot, about, before: _belongs(snapshot, about.node),
         _verb("admit"),
         patience_s=MEMBER_S,
@@ -284,7 +292,7 @@ FARM_ACTS: tuple[Act, ...] = (
             f"The directory tells which nodes are to hold the replicas of shard {about.shard}; no "
             "replica moves by that alone."
         ),
-        lambda snapshot, about: _cannot_commit(snapshot),
+        _if_led(said("")),
         said("the farm to say so"),
         done,
         lambda snapshot, about: f"tigerchat farm place {about.shard} NAMES",
@@ -300,7 +308,7 @@ FARM_ACTS: tuple[Act, ...] = (
             "Each node posts its status so often: one counts for 3 of these periods, a directory "
             "for 10."
         ),
-        lambda snapshot, about: _cannot_commit(snapshot),
+        _if_led(said("")),
         said("the farm to say so"),
         done,
         said("tigerchat farm period MILLISECONDS"),
