@@ -158,7 +158,7 @@ def _segments(reader: VolumeReader) -> list[tuple[int, int]]:
 
 
 def _log_seq(data: bytes, slot: int) -> int:
-    return record.log_seq_in(data[slot * RECORD_SIZE :])
+    return record.log_seq_in(data[slot * RECORD_SIZE : (slot + 1) * RECORD_SIZE])
 
 
 def _segment(
