@@ -17,7 +17,17 @@ from typing import BinaryIO, NoReturn, TypeVar, cast
 
 from appliance.base.errors import StorageError
 from appliance.formats import webhdfs_call as calls
-from appliance.formats.webhdfs_call import Answer, Ask, Call, Done, Login, NameNode, Step, Wait
+from appliance.formats.webhdfs_call import (
+    Answer,
+    Ask,
+    Call,
+    Done,
+    Failed,
+    Login,
+    NameNode,
+    Step,
+    Wait,
+)
 from appliance.reports.hdfs_stream import HdfsStream
 
 PATIENCE = calls.Patience(tries_max=6, pause_ms_min=200, pause_ms_max=5_000)
@@ -99,6 +109,7 @@ class Hdfs:
             if isinstance(step, Done):
                 return step.value, answer
             answer.close()
+        assert isinstance(step, Failed)
         return self._fail(operation, step.what)
 
     def _fail(self, operation: calls.Operation[Result], what: str) -> NoReturn:

@@ -112,7 +112,8 @@ async def read_then_write(folder: Path, names: Collection[str]) -> dict[str, dic
     access, found = local_access(folder, "tester"), {}
     async with Client(access.endpoints, access.token, patience_s=HUNG_S) as client:
         async with asyncio.timeout(HUNG_S):
-            while not (rooms := await listed(client, names)):  # noqa: ASYNC110 - it may still be behind
+            # it may still be behind
+            while not (rooms := await listed(client, names)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         for item in rooms:
             page = await client.snapshot(item.room_id, from_op=1, limit=1000)

@@ -20,7 +20,17 @@ from appliance.drivers.hdfs.target import BLOCK_SIZE, Limiter
 from appliance.drivers.hdfs.token_file import read_token
 from appliance.formats import webhdfs_call as calls
 from appliance.formats.webhdfs import Entry
-from appliance.formats.webhdfs_call import Answer, Ask, Call, Done, Login, NameNode, Step, Wait
+from appliance.formats.webhdfs_call import (
+    Answer,
+    Ask,
+    Call,
+    Done,
+    Failed,
+    Login,
+    NameNode,
+    Step,
+    Wait,
+)
 
 PATIENCE = calls.Patience(tries_max=3, pause_ms_min=100, pause_ms_max=2_000)
 PORTS = {"http": 9870, "https": 9871}  # of a name node, where a URL names none
@@ -140,6 +150,7 @@ class WebHdfs:
                     if isinstance(step, Done):
                         yield step.value, answer
                         return
+        assert isinstance(step, Failed)
         kind = TargetRefused if step.lasts else TargetUnavailable
         what = f"{operation.name} of {operation.path or '/'}: {step.what}{step.advice}"
         raise kind(f"{self.describe()}: {what}")

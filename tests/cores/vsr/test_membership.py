@@ -10,7 +10,7 @@ from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import membership as ms
 from appliance.formats.membership import Verdict
-from tests.cores.vsr.group import TINY, Group, Session, dropped
+from tests.cores.vsr.group import CLUSTER, SHARD, TINY, Group, Session, dropped
 from tests.cores.vsr.story import ended
 from tests.cores.vsr.test_checkpoints import same_segments
 
