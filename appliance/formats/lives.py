@@ -27,6 +27,9 @@ assert TOLD_SIZE == 24
 # Of them the newest that others are known to remember, the first after it, and the newest.
 LIVES_MAX = 17
 LIFE_ROW = struct.Struct("<II")  # incarnation, start
+# Seconds since the epoch, in 2097: no clock is so far ahead, and whoever went on above a higher
+# number would soon have none left.
+INCARNATION_MAX = 0xF000_0000
 _REMEMBERED = struct.Struct(f"<{MEMBERS_MAX}I")
 
 LIFE = np.dtype(

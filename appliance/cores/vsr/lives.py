@@ -33,6 +33,7 @@ from appliance.formats.lives import (
     FLAG_SHORT,
     FLAG_UNVOUCHED,
     GONE,
+    INCARNATION_MAX,
     LIVES_MAX,
     ROUTE_BINDS,
     ROUTE_CORRECTS,
@@ -57,7 +58,8 @@ def begin(member: Member, block: sb.Superblock) -> None:
 
     A volume of a version that kept no lives knows its last one by number alone.
     """
-    member.incarnation = max(block.incarnation + 1, member.realtime_us // 1_000_000)
+    moment_s = min(member.realtime_us // 1_000_000, INCARNATION_MAX)
+    member.incarnation = max(block.incarnation + 1, moment_s)
     known = block.lives or [(block.incarnation, 0)]
     assert len(known) <= LIVES_MAX
     assert member.incarnation > block.incarnation
@@ -259,6 +261,8 @@ def hear(member: Member, message: Message) -> None:
     peer.knows = message.route, member.tick
     if life is None:  # of a version that does not say
         return pong(member, message.sender, stamp, 0)
+    if max(life.incarnation, *life.remembered) > INCARNATION_MAX:
+        return member.suspect(message.sender, "impossible_life")
     if life.remembered[member.index] > member.incarnation:
         _go_on_above(member, life.remembered[member.index])
     peer.space_short = bool(life.flags & FLAG_SHORT)
@@ -327,6 +331,8 @@ def heard_back(member: Member, message: Message) -> None:
     answer = decode_answer(message.body)
     if answer is None:  # of a version that remembers nothing
         return _introduced(member, replica_id)
+    if answer.told.incarnation > INCARNATION_MAX:
+        return member.suspect(message.sender, "impossible_life")
     if answer.incarnation != member.incarnation:
         return None  # an answer to another life
     told, own = answer.told, (member.incarnation, _start(member))

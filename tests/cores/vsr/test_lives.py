@@ -15,11 +15,14 @@ from appliance.formats.lives import (
     ANSWER_REFUSED,
     FLAG_REMADE,
     FLAG_UNVOUCHED,
+    INCARNATION_MAX,
     LIVES_MAX,
+    Answer,
     Life,
     Refusal,
     Told,
     decode_life,
+    encode_answer,
     encode_life,
 )
 from appliance.formats.membership import Verdict
@@ -509,3 +512,30 @@ def test_a_running_member_that_goes_on_above_its_number_has_forgotten_nothing() 
     assert group.nodes[2].halted is None
     assert not any(node.core.refused for node in group.running())
     go_on(group, session)
+
+
+@pytest.mark.parametrize("command", [env.PING, env.PONG], ids=env.COMMAND_NAMES.get)
+@pytest.mark.parametrize("number", [INCARNATION_MAX + 1, 0xFFFF_FFFF])
+def test_a_number_that_no_clock_gives_is_gone_above_by_nobody(command: int, number: int) -> None:
+    """Whoever did would have no number left for the lives that follow."""
+    group, session = begun()
+    core, other = group.core(1), group.core(0)
+    before = core.incarnation
+    ping = ping_of(group, 0)
+    if command == env.PING:
+        now = decode_life(ping.body)
+        body = encode_life(now._replace(remembered=[number] * len(now.remembered)))
+    else:
+        body = encode_answer(Answer(before, 0, Told(number, 7)))
+    group.tell(1, Message(other.make(command, area=ping.header.area, body=body), body, 0))
+    assert core.suspicions == {group.members[0]: {"impossible_life": 1}}
+    assert core.incarnation == before and core.halted is None
+    go_on(group, session)
+
+
+def test_a_clock_of_another_century_begins_a_life_all_the_same() -> None:
+    group, session = begun()
+    group.crash(1)
+    group.tick += 200 * 365 * 86_400 * 100
+    group.start(1)
+    assert group.core(1).incarnation == INCARNATION_MAX
