@@ -33,12 +33,13 @@ def administrator_of(node: Node) -> str:
 def seal_of(rows: list[dict[str, Any]]) -> bytes:
     """The secret of these users, 32 bytes: of the first member, whom every file has.
     ConfigurationError: there is none."""
-    members = sorted((row["id"], row["secrets"]) for row in rows if row["class"] == MEMBER)
-    if not members or SHA256 not in members[0][1]:
+    members = [row for row in rows if row["class"] == MEMBER]
+    first = min(members, key=lambda row: (row["id"], row["name"]), default=None)
+    if first is None or SHA256 not in first["secrets"]:
         raise ConfigurationError(
             f"the users of the farm name no member with its {SHA256}: restore their file"
         )
-    return hmac.digest(bytes.fromhex(members[0][1][SHA256]), _SEAL, "sha256")
+    return hmac.digest(bytes.fromhex(first["secrets"][SHA256]), _SEAL, "sha256")
 
 
 def password_of(rows: list[dict[str, Any]], name: str) -> str:

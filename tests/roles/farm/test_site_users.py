@@ -127,6 +127,9 @@ def test_passwords_follow_from_the_first_members_secret_and_are_all_different(
     assert seal_of(changed) != seal_of(rows)
     secrets = {secret for row in rows for secret in row["secrets"].values()}
     assert seal_of(rows).hex() not in secrets
+    other = rows[0] | {"name": "node1-before", "secrets": {SHA256: "0" * 64}}
+    twice = [*rows, other]  # a second user under one id
+    assert seal_of(twice) == seal_of(twice[::-1]) == seal_of(rows)
     with pytest.raises(ConfigurationError, match="restore their file"):
         seal_of([row for row in rows if row["class"] != MEMBER])
 
