@@ -1,6 +1,7 @@
 """Picks a verb, checks that assertions are on, gives each error a sentence and a code."""
 
 import difflib
+import errno
 import importlib
 import keyword
 import os
@@ -54,6 +55,14 @@ VERBS = {
     "version": "Print the version.",
 }
 EXIT_REFUSED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
+
+# What any verb that is given a path may run into: the error's number, and what to do about it.
+_MAY_NOT = "let this user read and write it, or run as the user who owns it"
+_OF_PATHS = {
+    errno.EACCES: _MAY_NOT,
+    errno.EPERM: _MAY_NOT,
+    errno.ENAMETOOLONG: "correct the path",
+}
 
 
 def module_of(verb: str) -> str:
@@ -130,6 +139,10 @@ def _run(arguments: list[str] | None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our lines has gone
         return EXIT_REFUSED
+    except OSError as error:
+        if error.errno not in _OF_PATHS or not isinstance(error.filename, str):
+            raise  # a bug, or what its verb should have said in a sentence
+        return refuse(f"{error.filename}: {error.strerror}; {_OF_PATHS[error.errno]}", EXIT_REFUSED)
 
 
 def refuse(sentence: str, code: int) -> int:

@@ -1,9 +1,13 @@
-"""A word that was mistyped: what may have been meant is said."""
+"""Words that are wrong: what may have been meant is said, and a path that may not be looked at."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from appliance.__main__ import main
 from tests.commands.conftest import Sentence, Tigerchat
 
 
@@ -41,3 +45,47 @@ def test_a_site_and_one_node_of_it_are_not_named_at_once(
     both = ("--local", tmp_path / "run", "--node-folder", tmp_path / "node")
     said = sentence(tigerchat(*words.split(), *both, cwd=tmp_path), 2)
     assert "say --local DIR or --node-folder F, not both" in said
+
+
+OF_A_PLACE = ["member list --node-folder", "tail general --local", "inspect wal --volume"]
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """As a user who may do nothing in particular; who runs the tests as such a one stays so."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("words", OF_A_PLACE)
+def test_a_place_into_which_this_user_may_not_look_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    locked = tmp_path / "locked"
+    (locked / "node").mkdir(parents=True)
+    assert main([*words.split()[:-1], "--help"]) == 0  # all that it needs is imported by now
+    capsys.readouterr()
+    locked.chmod(0)
+    try:
+        with nobody():
+            code = main([*words.split(), str(locked / "node")])
+    finally:
+        locked.chmod(0o700)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert line.startswith(f"tigerchat: {locked / 'node'}") and "Permission denied" in line
+    assert line.endswith("run as the user who owns it")
+
+
+@pytest.mark.parametrize("words", OF_A_PLACE)
+def test_a_path_that_is_none_is_refused_in_one_line(
+    tigerchat: Tigerchat, sentence: Sentence, tmp_path: Path, words: str
+) -> None:
+    said = sentence(tigerchat(*words.split(), "a" * 300, cwd=tmp_path), 1)
+    assert "File name too long" in said and said.endswith("correct the path")
