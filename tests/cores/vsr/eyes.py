@@ -4,8 +4,8 @@
     every commit     all replicas apply the same prepares, each the successor of the one before
     every reply      is for an op that is committed, and one request is prepared once
 
-The simulator's own judge knows all that was ever asked and prepared. Here a test speaks for clients
-and replicas that do not run, so this one goes by what it sees of those that do.
+The simulator's own checkers know all that was ever asked and prepared. Here a test speaks for
+clients and replicas that do not run, so this one goes by what it sees of those that do.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from appliance.simulation.machine import Machine
 
 
 class Eyes:
-    """Told what the simulator's judge is told."""
+    """Told what the simulator's checkers are told."""
 
     def __init__(self) -> None:
         self.committed: dict[int, bytes] = {}  # op -> digest, whoever applied it

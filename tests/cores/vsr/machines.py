@@ -71,7 +71,7 @@ class Machines(Cluster):
             network=links,
             prng=Prng(options.seed),
             trace=Trace(),
-            judge=eyes,
+            checkers=eyes,
         )
 
     def _life_above(self, index: int) -> int:
