@@ -24,7 +24,11 @@ from appliance.simulation.machine import Machine
 
 def shortcoming(cluster: Cluster, core: list[int]) -> str:
     """Why the core has not converged yet, in words; empty when it has."""
-    machines = members(cluster, core)
+    return difference(members(cluster, core))
+
+
+def difference(machines: list[Machine]) -> str:
+    """What one of these lacks of the state and the log that all of them hold; empty: nothing."""
     for machine in machines:
         reason = _lacks(machine)
         if reason:

@@ -33,16 +33,26 @@ class Write(NamedTuple):
 
 
 class Disk(storage.Disk):
-    """`data` is all of it, the extents of segments at its end."""
+    """What it is asked for is in `reads` and `writes` until `perform_read` or `perform`."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._area = Map(self.geometry).area
-        self._begin()
-
-    def _begin(self) -> None:
-        self.data = bytearray(self._data_size + self.options.segments_max * self._extent_size)
         self._superblock: Superblock | None = None
+
+    @property
+    def data(self) -> bytes:
+        """All that lies there, as one: `poke` takes it back."""
+        extents = [self.extent_at(number) for number in range(self.options.segments_max)]
+        whole = [self.peek(extent, self._extent_size) for extent in extents]
+        return b"".join((self.peek(0, self._data_size), *whole))
+
+    def poke(self, address: int, data: bytes) -> None:
+        behind = address - self._data_size
+        room = -behind if behind < 0 else self._extent_size - behind % self._extent_size
+        super().poke(address, data[:room])
+        if len(data) > room:
+            self.poke(address + room, data[room:])
 
     @property
     def waiting(self) -> list[Write]:
@@ -72,26 +82,18 @@ class Disk(storage.Disk):
 
     # --- what a test does to it, and sees of it
 
-    def lose(self) -> None:
-        super().lose()
-        self._begin()
-
-    def peek(self, address: int, length: int) -> bytes:
-        return bytes(self.data[address : address + length])
-
     def _put(self, address: int, data: bytes) -> None:
-        assert 0 <= address <= len(self.data) - len(data)
-        self.data[address : address + len(data)] = data
+        super()._put(address, data)
         if address < SUPERBLOCK_ZONE_SIZE:
             self._superblock = None
 
     def spoil(self, address: int) -> None:
-        """The sector that begins there cannot be read, whatever is written to it."""
+        """The sector that begins there cannot be read."""
         self._unreadable.add(address)
 
     def flip(self, address: int) -> None:
         """Rot one bit."""
-        self.poke(address, bytes([self.data[address] ^ 1]))
+        self.poke(address, bytes([self.peek(address, 1)[0] ^ 1]))
 
     def zone(self, address: int) -> str:
         return ZONES[self._area(address).zone]

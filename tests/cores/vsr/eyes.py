@@ -68,7 +68,8 @@ class Eyes:
         forced = command == env.DO_VIEW_CHANGE and header.aux == header.view
         assert forced or cmd.invalid(header) is None, f"{header} {cmd.invalid(header)}"
         prepare = command == env.PREPARE and header.view == core.view
-        self._says(machine, header, body, own_prepare=prepare and core.is_primary)
+        if not forced:
+            self._says(machine, header, body, own_prepare=prepare and core.is_primary)
         if command == env.PREPARE_OK:
             digest = cmd.PrepareOk.digest(header.area)
             assert disk.holds(header.op, digest), f"{header} is not durable"

@@ -14,19 +14,18 @@ from appliance.cores.vsr import report
 from appliance.cores.vsr.idle import idle_ticks
 from appliance.cores.vsr.replica import Replica
 from appliance.cores.vsr.route import Routing
-from appliance.cores.vsr.status import Status
 from appliance.formats import envelope as env
 from appliance.formats import record
 from appliance.formats.envelope import Message
 from appliance.formats.geometry import SMALL, Geometry
 from appliance.formats.session import DUPLICATE, OK, RESULT_STRUCT
-from appliance.simulation.clock import EPOCH_US as START_US
+from appliance.simulation import liveness
 from appliance.simulation.options import SWARM, Options
 from appliance.simulation.schedule import TICK_US
 from tests.cores.vsr.disk import Write
 from tests.cores.vsr.eyes import Eyes
 from tests.cores.vsr.links import Links, Rule
-from tests.cores.vsr.machines import CLUSTER, SHARD, Machines, Node
+from tests.cores.vsr.machines import CLUSTER, SHARD, START_US, Machines, Node
 from tests.cores.vsr.session import Session, device
 
 __all__ = ["CLUSTER", "SHARD", "START_US", "TINY", "Group", "Node", "Rule", "Session", "dropped"]
@@ -154,8 +153,7 @@ class Group(Links):
         session = Session(self, len(self.sessions) + 1)
         self.sessions.append(session)
         for node in self.running():
-            session.core.on_connected(self.members[node.index])
-        session.take()
+            session.connection(node.index, True)
         return session
 
     def opened(self) -> Session:
@@ -229,19 +227,9 @@ class Group(Links):
 
     def converged(self) -> bool:
         """All that run are normal in one view, hold one log, and have applied all of it."""
-        cores = [node.core for node in self.running()]
-        return (
-            all(core.status == Status.NORMAL and core.state_ready for core in cores)
-            and len({(core.view, core.op, core.commit_min) for core in cores}) == 1
-            and all(
-                core.commit_min == core.op
-                and not core.journal.dirty_count
-                and core.backfill is None
-                and core.checkpointing is None
-                for core in cores
-            )
-            and not any(node.disk.writes for node in self.running())
-        )
+        nodes = self.running()
+        busy = any(node.core.checkpointing or node.disk.writes for node in nodes)
+        return not busy and not liveness.difference(nodes)
 
     def settle(self) -> None:
         """Deliver and perform until nothing moves but what is held."""

@@ -8,6 +8,7 @@ from appliance.cores.vsr.open import Loaded
 from appliance.cores.vsr.replica import Replica
 from appliance.formats.geometry import Geometry
 from appliance.formats.volume_file import NOT_KNOWN
+from appliance.simulation.clock import EPOCH_US
 from appliance.simulation.cluster import Cluster
 from appliance.simulation.machine import Machine
 from appliance.simulation.options import Options
@@ -19,6 +20,7 @@ from tests.cores.vsr.links import Links
 
 CLUSTER = b"a group of tests"
 SHARD = 5
+START_US = 1_750_000_000_000_000  # what a wall clock that is right shows when a story begins
 
 
 class Standing(Schedule):
@@ -38,7 +40,17 @@ class Node(Machine):
         self.hold: Callable[[Write], bool] = lambda write: False
         self.marks: list[str] = []
         self.halted: Any = None
+        self.clock_error_us = 0
         self.file, self.moved = NOT_KNOWN, False  # which one the disk is, what its operator says
+
+    @property
+    def clock_error_us(self) -> int:
+        """Of its wall clock."""
+        return self.clock.offset_us + EPOCH_US - START_US
+
+    @clock_error_us.setter
+    def clock_error_us(self, error_us: int) -> None:
+        self.clock.offset_us = START_US - EPOCH_US + error_us
 
     @property
     def core(self) -> Replica:

@@ -6,7 +6,8 @@ from appliance.cores.vsr.appending import TOLD_TICKS_MAX
 from appliance.formats import envelope as env
 from appliance.formats import record
 from appliance.formats.session import MSG_ID_TAKEN, OK
-from tests.cores.vsr.group import ROOM, Group, Rule, Session
+from tests.cores.vsr.group import Group, Rule, Session
+from tests.cores.vsr.session import ROOM
 
 
 def silent(group: Group, index: int) -> Rule:

@@ -247,7 +247,7 @@ def test_a_group_goes_on_with_one_replica_down_and_one_clock_wrong(
     group = Group()
     session = group.opened()
     group.put(session, 3)
-    group.nodes[wrong].clock.offset_us = error_us
+    group.nodes[wrong].clock_error_us = error_us
     group.crash(2)
     group.tick += EPOCH_NS_MAX // 10_000_000 + 1  # what was agreed on before is too old to count
     group.run(5)
@@ -268,7 +268,7 @@ def test_a_log_that_is_ahead_of_its_clocks_says_by_how_much_from_the_first_tick(
 ) -> None:
     group = Group(replicas)
     for node in group.nodes:
-        node.clock.offset_us = 400 * DAY_US
+        node.clock_error_us = 400 * DAY_US
     group.run(50)
     session = group.opened()
     group.put(session, 3)
@@ -276,7 +276,7 @@ def test_a_log_that_is_ahead_of_its_clocks_says_by_how_much_from_the_first_tick(
     group.until(group.converged)
     for node in group.nodes:
         group.crash(node.index)
-        node.clock.offset_us = 0
+        node.clock_error_us = 0
     for node in group.nodes:
         group.start(node.index)
     group.run(1)
@@ -288,7 +288,7 @@ def test_a_log_that_is_ahead_of_its_clocks_says_by_how_much_from_the_first_tick(
 def test_a_clock_that_is_behind_the_others_does_not_make_the_log_ahead() -> None:
     group = Group()
     session = group.opened()
-    group.nodes[2].clock.offset_us = -HOUR_US
+    group.nodes[2].clock_error_us = -HOUR_US
     group.run(6000)
     group.put(session, 3)
     group.until(group.converged)
@@ -299,13 +299,13 @@ def test_a_clock_that_is_behind_the_others_does_not_make_the_log_ahead() -> None
 def ahead_once(group: Group, ahead_us: int) -> Session:
     """Clocks that were ahead by so much are right again, and all processes new."""
     for node in group.nodes:
-        node.clock.offset_us = ahead_us
+        node.clock_error_us = ahead_us
     group.run(50)
     group.put(group.opened(), 3)
     group.until(group.converged)
     for node in group.nodes:
         group.crash(node.index)
-        node.clock.offset_us = 0
+        node.clock_error_us = 0
     for node in group.nodes:
         group.start(node.index)
     group.until(lambda: group.primary is not None)

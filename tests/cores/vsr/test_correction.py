@@ -109,11 +109,11 @@ def test_restarts_view_changes_and_checkpoints_keep_a_correction(again: bool) ->
     assert correct(group, session) == OK
     if again:
         for node in group.nodes:
-            node.clock.offset_us = DAY_US
+            node.clock_error_us = DAY_US
         group.run(9000)  # until that is what they agree on
         stamped(group, session)
         for node in group.nodes:
-            node.clock.offset_us = 0
+            node.clock_error_us = 0
         group.run(9000)
         assert correct(group, session, 2) == OK
     behind = (group.primary + 1) % 3

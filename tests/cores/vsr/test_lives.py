@@ -61,7 +61,7 @@ def go_on(group: Group, session: Session) -> None:
 
 def shows(group: Group, index: int, seconds: int) -> None:
     """The wall clock of a machine shows no more than so many seconds since the epoch."""
-    group.nodes[index].clock.offset_us += seconds * 1_000_000 - group.times(index)[1]
+    group.nodes[index].clock_error_us += seconds * 1_000_000 - group.times(index)[1]
 
 
 # --- older copies ---------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_a_life_whose_clock_is_behind_goes_on_above_what_others_remember() -> No
     shows(group, 0, 3)
     core = group.start(0)
     assert core.incarnation == 3
-    group.nodes[0].clock.offset_us = 0
+    group.nodes[0].clock_error_us = 0
     known = group.core(1).told[group.members[0]].incarnation
     group.until(group.converged, ticks=3000)
     assert core.incarnation == known + 1 == core.superblock.incarnation
@@ -435,7 +435,7 @@ def test_a_member_that_is_added_again_in_the_same_second_is_not_taken_for_its_fo
     group.start(3)
     assert group.core(3).incarnation == number
     group.run(60)
-    group.nodes[3].clock.offset_us = 0
+    group.nodes[3].clock_error_us = 0
     group.deliver(3, 0, former)
     group.run(120)
     assert group.nodes[3].halted is None
@@ -480,7 +480,7 @@ def test_an_older_copy_under_the_number_of_the_life_that_it_forgot_is_found_out(
     group.start(2)
     assert group.core(2).incarnation == forgotten
     group.run(60)
-    group.nodes[2].clock.offset_us = 0
+    group.nodes[2].clock_error_us = 0
     assert bool(group.nodes[2].replica and group.nodes[2].core.introduced) == introduced
     group.heal(*cut)
     group.until(lambda: group.nodes[2].halted is not None)
