@@ -67,7 +67,7 @@ class Eyes:
         # where a test sets the status alone, the log is of the view that is to begin
         forced = command == env.DO_VIEW_CHANGE and header.aux == header.view
         assert forced or cmd.invalid(header) is None, f"{header} {cmd.invalid(header)}"
-        prepare = command == env.PREPARE and header.view == core.view
+        prepare = command == env.PREPARE and header.viewstamp == core.viewstamp
         if not forced:
             self._says(machine, header, body, own_prepare=prepare and core.is_primary)
         if command == env.PREPARE_OK:

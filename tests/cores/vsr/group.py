@@ -85,7 +85,8 @@ class Group(Links):
 
     def _process(self, **arguments: Any) -> Replica:
         """What is made of a machine's volume."""
-        core = Replica(routing=self.routing, **arguments | {"prng": self.prng.fork()})
+        arguments |= {"prng": self.prng.fork(), "state_machine": arguments["state_machine"]._rooms}
+        core = Replica(routing=self.routing, **arguments)
         if self.acquainted:
             core.introduced = set(self.members)
         return core
@@ -250,7 +251,7 @@ class Group(Links):
         if node.disk.reads:
             node.disk.perform_read()
             return True
-        for write in node.disk.waiting:
+        for write in node.disk.in_order():
             if not node.hold(write):
                 node.disk.perform(write)
                 return True

@@ -99,7 +99,7 @@ def places(group: Group) -> dict[str, tuple[int, int, str]]:
         ),
         "leaf": (disk.extent_at(sealed), 7 * RECORD_SIZE, "scrub_found_segment"),
         "footer": (disk.extent_at(sealed) + TINY.segment_data_size, 2048, "scrub_found_segment"),
-        "behind a footer": (behind, SECTOR_SIZE, "scrub_found_segment"),
+        "behind a footer": (behind, SECTOR_SIZE // 2, "scrub_found_segment"),
         "open segment": (disk.extent_at(sealed + 1), SECTOR_SIZE, "scrub_found_open_segment"),
         "old segment": (disk.extent_at(1) + RECORD_SIZE, 7 * RECORD_SIZE, "scrub_found_segment"),
     }

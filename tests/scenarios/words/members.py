@@ -47,4 +47,8 @@ def format_member(stage: Stage, who: str) -> None:
     primary = stage.primary()
     assert primary is not None
     for index in stage.nodes(who):
-        stage.format(index, stage.replica(primary).configuration, view=0)
+        stage.cluster.format(
+            stage.cluster.machines[index],
+            view=0,
+            configuration=stage.replica(primary).configuration,
+        )
