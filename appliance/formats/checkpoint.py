@@ -386,7 +386,7 @@ short_id: BytesOf = itemgetter(slice(ID_SIZE // 2))
 # A chunk is what members fetch from each other: found by its place, verified by its id.
 KIND_MANIFEST, KIND_TABLE, KIND_FOOTER, KIND_LEAF = 1, 2, 3, 4
 
-LOCATION = np.dtype(
+PLACE = np.dtype(
     [
         ("kind", "<u2"),
         ("count", "<u2"),  # of a leaf: records wanted, from its first on; else 0
@@ -395,8 +395,8 @@ LOCATION = np.dtype(
     ]
 )
 LOCATION_SIZE = 16
-assert LOCATION.itemsize == LOCATION_SIZE
-_LOCATION = struct_of(LOCATION)
+assert PLACE.itemsize == LOCATION_SIZE
+_LOCATION = struct_of(PLACE)
 
 
 class ChunkLocation(NamedTuple):

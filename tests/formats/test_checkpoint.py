@@ -14,7 +14,7 @@ from appliance.formats import checkpoint
 from appliance.formats.checkpoint import (
     CARRYING,
     HEAD,
-    LOCATION,
+    PLACE,
     POLICY,
     SHIPPING,
     TABLE_ROWS,
@@ -118,7 +118,7 @@ LAYOUTS = {
             ("reserved", 337, 175),
         ],
     ),
-    "place": (LOCATION, [("kind", 0, 2), ("count", 2, 2), ("index", 4, 4), ("number", 8, 8)]),
+    "place": (PLACE, [("kind", 0, 2), ("count", 2, 2), ("index", 4, 4), ("number", 8, 8)]),
 }
 
 

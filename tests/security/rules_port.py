@@ -238,7 +238,7 @@ RULES = (
         rule="pages connect to the nodes of the site",
         where=NETWORK + "pages.py",
         test=OTHERS,
-        old="\"connect-src 'self' {places};",
+        old="\"connect-src 'self' {origins};",
         new="\"connect-src 'self' ws: wss:;",
     ),
     Rule(
