@@ -103,7 +103,7 @@ def check_farm(nodes: list[NodeFolder]) -> None:
             process = forked.start(
                 ["start", "farm", "--node-folder", str(node.path)],
                 environment=child_environment(),
-                constants={"appliance.roles.farm.role.LOOK_S": 0.2},
+                constants={"appliance.roles.farm.role.POLL_S": 0.2},
             )
             running.callback(process.wait)
             running.callback(process.terminate)
