@@ -20,6 +20,7 @@ VERBS = {
     "join": "Join a site, by a code of its founder or of a node.",
     "start": "Run a site on this machine, a node, or one role of a node.",
     "recover": "Give a node that lost a volume a new one, and bring it up to date.",
+    "restore": "Make a new cluster out of what is left of one that is gone.",
     "member": "List, add, invite, remove, promote and retire the members of a site's shards.",
     "node": "Stop, kill, drain and start a node or a process of it; let another lead.",
     "alarm": "List the alarms of a day, say that one was seen.",

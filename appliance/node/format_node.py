@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
+from appliance.cores.vsr.open import format_writes
 from appliance.drivers.host.durable_file import lock_folder
 from appliance.drivers.host.node_folder import (
     FORMATTED_FILE,
@@ -25,6 +26,7 @@ from appliance.formats.site import SITE_FILE, Shard
 from appliance.node.new_node import make_keys
 from appliance.roles.operator.session import OperatorSession
 from appliance.roles.operator.volumes import (
+    WritesOf,
     check_capacity,
     check_room,
     claim_node_devices,
@@ -45,6 +47,7 @@ def format_node_folder(
     devices: Sequence[str] = (),
     erase: int = 0,
     brief: bool = False,
+    writes_of: WritesOf = format_writes,
 ) -> None:
     """Make what is missing in a node's folder, or say which line of the site file is.
 
@@ -76,7 +79,7 @@ def format_node_folder(
             paths = [node.volume(shard.number) for shard in node.shards]
             for segments_max in {shard.segments_max for shard in node.shards}:
                 check_capacity(folder, paths, geometry, segments_max)
-        format_node(node, geometry, vouched=False, brief=brief)
+        format_node(node, geometry, vouched=False, brief=brief, writes_of=writes_of)
     finally:
         if lock is not None:
             os.close(lock)
@@ -123,15 +126,24 @@ def format_node(
     vouched: bool = True,
     fresh: bool = False,
     brief: bool = False,
+    writes_of: WritesOf = format_writes,
 ) -> None:
     """Make the volumes of `node` that are not there yet, then say that it is formatted. Where other
     nodes were made elsewhere, the replicas ask each other before they believe in a new site. The
-    replicas of a `fresh` site have ids of which nobody has heard.
+    replicas of a `fresh` site have ids of which nobody has heard. `writes_of` as in `make_volumes`.
     """
     if (node.path / FORMATTED_FILE).exists() and not [*node.path.glob(group_name("*"))]:
         click.echo(f"format: {node.node.name}: kept, it was complete")
         return
     missing = [s for s in node.shards if not volume_complete(node.volume(s.number))]
     with identities(node, missing, fresh=fresh):
-        make_volumes(node, geometry, click.echo, node.shards, vouched=vouched, brief=brief)
+        make_volumes(
+            node,
+            geometry,
+            click.echo,
+            node.shards,
+            vouched=vouched,
+            brief=brief,
+            writes_of=writes_of,
+        )
     mark_formatted(node)

@@ -14,6 +14,7 @@ import click
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import MEMBERS_MAX, SEGMENTS_MAX_DEFAULT
 from appliance.base.printable import counted
+from appliance.cores.vsr.open import format_writes
 from appliance.drivers.host import identity
 from appliance.drivers.host.durable_file import lock_folder, write_durable
 from appliance.drivers.host.node_folder import (
@@ -50,6 +51,7 @@ from appliance.node.new_node import (
 )
 from appliance.roles.farm.node_files import make_farm_key, make_node_files
 from appliance.roles.operator.volumes import (
+    WritesOf,
     check_capacity,
     check_room,
     claim_devices,
@@ -73,9 +75,10 @@ def format_local(
     devices: Sequence[str] = (),
     erase: int = 0,
     brief: bool = False,
+    writes_of: WritesOf = format_writes,
 ) -> None:
     """Make or complete the site in `folder`; `devices` and `erase` as in `claim_devices`, `brief`
-    as in `create`."""
+    as in `create`, `writes_of` as in `make_volumes`."""
     _make_folder(folder)
     lock = lock_folder(folder)
     try:
@@ -110,7 +113,7 @@ def format_local(
         opened = [read_node(node_folder) for node_folder in node_folders]
         check_room(folder, [(node, shard) for node in opened for shard in node.shards], geometry)
         for opened_node in opened:
-            format_node(opened_node, geometry, fresh=fresh, brief=brief)
+            format_node(opened_node, geometry, fresh=fresh, brief=brief, writes_of=writes_of)
     finally:
         os.close(lock)
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")

@@ -79,7 +79,7 @@ ACTS = {
 OTHERS = """
     room create|room list|room close|room reopen|room rights
     send|import|tail|topic|pin|react|profile|snapshot room|federation accept
-    format|found|join|setup|recover|retention set|token|flash|ship keys
+    format|found|join|setup|recover|restore|retention set|token|flash|ship keys
     federation init|federation add-site|federation remove-site|federation invite
     federation attach|federation bridge
     farm user|farm init|farm invite|farm join|farm recover|farm export|farm import

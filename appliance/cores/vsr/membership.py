@@ -11,6 +11,7 @@ members; the *protocol's* is the newest this member knows, which a start_view ma
 log does. (epoch, view) is compared as one number everywhere: see `Header.viewstamp`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from appliance.base.layout import struct_of
@@ -229,11 +230,14 @@ def pending(member: Member) -> bool:
 
 def table(member: Member) -> bytes:
     """One row per member, in order: its id, and whether it votes; addresses are the site's."""
-    votes = member.agreed.replica_count
-    assert 0 < votes <= len(member.agreed.members)
+    return rows_of(member.agreed.members, member.agreed.replica_count)
+
+
+def rows_of(members: Sequence[bytes], votes: int) -> bytes:
+    """The rows of a group of which the first `votes` members are replicas."""
+    assert 0 < votes <= len(members)
     return b"".join(
-        _ROW.pack(replica_id, b"", b"", b"", i < votes, b"")
-        for i, replica_id in enumerate(member.agreed.members)
+        _ROW.pack(replica_id, b"", b"", b"", i < votes, b"") for i, replica_id in enumerate(members)
     )
 
 

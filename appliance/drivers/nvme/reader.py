@@ -5,6 +5,7 @@ that is being written meanwhile may show old and new bytes; who asks judges by d
 start after a crash.
 """
 
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,11 +57,25 @@ class VolumeReader:
         """Its first sector."""
         return self._read_start(extent, SECTOR_SIZE)
 
-    def _read_start(self, extent: int, size: int) -> bytes | None:
+    def read_footer(self, extent: int) -> bytes | None:
+        """What follows the records of an extent."""
+        size = self.geometry.extent_size - self.geometry.segment_data_size
+        return self._read_start(extent, size, self.geometry.segment_data_size)
+
+    def hold(self) -> None:
+        """Keep others from working on the volume until `close`; StorageError while one does."""
+        try:
+            fcntl.flock(self._data, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder / DATA} is open in another process: stop that one first"
+            ) from error
+
+    def _read_start(self, extent: int, size: int, offset: int = 0) -> bytes | None:
         path, start = locate_extent(self.folder, extent, self.geometry)
         file = _open(path)
         try:
-            return self._read(file, start, size)
+            return self._read(file, start + offset, size)
         finally:
             os.close(file)
 

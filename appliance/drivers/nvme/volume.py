@@ -31,6 +31,7 @@ from appliance.drivers.nvme.direct import (
     zero_fill,
 )
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT, Extents
+from appliance.drivers.nvme.filling import filled
 from appliance.drivers.nvme.flush import Flush, measure
 from appliance.drivers.nvme.flushes import Flushes
 from appliance.drivers.nvme.lane import STORAGE_WRITE, Buffer, Lane, ReadItem, WriteItem
@@ -60,7 +61,8 @@ def create(
 ) -> dict[str, Any]:
     """Make the volume of a shard in `folder` and return what `volume.json` says of it.
 
-    The data file and the first extents are zeros on the medium, then `writes` are. `volume.json`
+    The data file and the first extents are zeros on the medium, then `writes` are; behind the data
+    file begin the extents, each written at one time, before what follows them. `volume.json`
     comes last: without it nothing was formatted, and format may be run again. StorageError refuses
     a folder that holds a volume. A `brief` one takes no time to make, for a site that lives for a
     minute: a data file that is no device is reserved only, which costs each first write a bit more,
@@ -102,7 +104,7 @@ def _make_files(
         _lock(fd, data_path)
         zero_fill(fd, data_path, sizes.data_size, zeros, write=not brief)
         flush, figures = measure(data_path, sizes.wal_prepares_offset, MIB, zeros, brief)
-        _write_all(fd, data_path, writes)
+        _write_all(fd, data_path, filled(segments, sizes, writes))
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -12,7 +12,7 @@ import os
 import shutil
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,10 +32,12 @@ from appliance.drivers.network.tls import shown_at
 from appliance.drivers.nvme.device import DATA, check_free, claim, device_of, notes, probe
 from appliance.drivers.nvme.direct import refuse_memory
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
-from appliance.drivers.nvme.volume import FILES, GEOMETRIES, create, read_facts
+from appliance.drivers.nvme.volume import FILES, GEOMETRIES, Write, create, read_facts
 from appliance.formats.site import SEGMENTS_MAX_HIGH, Shard
 
 Say = Callable[[str], None]
+# What a volume begins with; the arguments are those of `format_writes`, and so is what it gives.
+WritesOf = Callable[..., Iterable[Write]]
 RELEASE_S = 5.0  # for a replica to notice that its volume was moved away, and to end
 PROBE_S = 2.0  # for whatever listens at a peer port to take a connection
 PROBE_EVERY_S = 0.5  # each one stays in the queue of a process that stands still
@@ -59,11 +61,12 @@ def make_volumes(
     *,
     vouched: bool = True,
     brief: bool = False,
+    writes_of: WritesOf = format_writes,
 ) -> None:
     """Make the volumes of `shards` that are not there yet. The caller holds their locks.
 
     Those that are not `vouched` for vote when the other replicas have said that they never heard
-    of this one. `brief` as in `create`.
+    of this one. `brief` as in `create`; `writes_of` gives what they begin with.
     """
     for shard in shards:
         volume = node.volume(shard.number)
@@ -78,7 +81,7 @@ def make_volumes(
         for sentence in notes(probe(device)) if device else ():
             say(f"{what}: {device}: {sentence}")
         started = time.monotonic()
-        facts = _make_volume(node, shard, geometry, vouched, brief)
+        facts = _make_volume(node, shard, geometry, vouched, brief, writes_of)
         flush = facts["flush"]
         say(
             f"{what}: done in {time.monotonic() - started:.1f} s; a durable write takes "
@@ -92,7 +95,12 @@ def mark_formatted(node: NodeFolder) -> None:
 
 
 def _make_volume(
-    node: NodeFolder, shard: Shard, geometry: str, vouched: bool, brief: bool
+    node: NodeFolder,
+    shard: Shard,
+    geometry: str,
+    vouched: bool,
+    brief: bool,
+    writes_of: WritesOf,
 ) -> dict[str, Any]:
     index = shard.replica_index(node.settings.index)
     assert index is not None
@@ -114,7 +122,7 @@ def _make_volume(
         }
     )
     count = len(group["members"])
-    writes = format_writes(
+    writes = writes_of(
         GEOMETRIES[geometry],
         cluster=node.site.cluster,
         shard=shard.number,

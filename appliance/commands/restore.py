@@ -1,0 +1,298 @@
+"""`tigerchat restore`: a new cluster out of what is left of one that is gone.
+
+    survey     volumes and archives are opened, their fronts verified; the old nodes are asked
+    rebuild    every record that verifies is committed again, under the number that it had
+    write      each new volume gets segments, checkpoint, log, superblock; its facts come last
+
+Nothing of the sources is changed. A site of this machine is made beside its place and named in the
+end, so what an interrupted run leaves is nothing, and the next run removes it.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from appliance.base.errors import ConfigurationError
+from appliance.base.limits import REPLICAS_MAX
+from appliance.base.printable import counted, json_line, one_line
+from appliance.drivers.files.folders import sync_folder
+from appliance.drivers.host.durable_file import unusable
+from appliance.drivers.host.node_folder import node_name, read_node, volume_name
+from appliance.drivers.host.node_user import work_as_owner
+from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
+from appliance.drivers.terminal.way_out import bare
+from appliance.formats.client.fields import id_of
+from appliance.formats.configuration import check_table
+from appliance.formats.settings import KEYS, Settings
+from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
+from appliance.node.format_node import format_node_folder
+from appliance.node.format_site import format_local
+from appliance.node.new_node import PORTS_DEFAULT, refuse_two
+from appliance.node.restore_site import (
+    Remains,
+    refuse_lacking,
+    refuse_living,
+    staging_of,
+    survey,
+)
+from appliance.roles.operator.log_source import LogSource
+from appliance.roles.operator.restoring import Outcome, RestoredRoom, ShardRestore, gap_room_of
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("restore")
+@click.option(
+    "--from",
+    "places",
+    multiple=True,
+    required=True,
+    metavar="VOLUME|ARCHIVE",
+    help="A volume, like node-0/shard-0; or shipped files: a folder that holds cluster=..., or "
+    "http(s)://name-node:9870/folder. May be given several times.",
+)
+@click.option(
+    "--local",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Make a site for this machine in DIR, which must not be there yet.",
+)
+@click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), default=3, show_default=True)
+@accept_two_option
+@click.option("--ports", type=click.IntRange(1, 65535), default=PORTS_DEFAULT, show_default=True)
+@click.option(
+    "--node-folder",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="Make the volumes of one node of a new site whose site.toml and node.toml lie in F; on "
+    "every node from the same sources.",
+)
+@click.option(
+    "--segments-max",
+    type=click.IntRange(SEGMENTS_MAX_LOW, SEGMENTS_MAX_HIGH),
+    help="With --local: extents of 23 MiB that a shard may come to hold.",
+)
+@click.option(
+    "--objects/--without-objects", "--with-objects/--no-objects", default=True, show_default=True
+)
+@click.option("--farm/--no-farm", default=True, show_default=True, help="As of `format`.")
+@click.option("--site", "site_file", type=_FILE, metavar="FILE", help="The old site file.")
+@click.option("--keys", "keys_file", type=_FILE, metavar="FILE",
+              help="Trust these keys, as `tigerchat ship keys` printed them.")  # fmt: skip
+@click.option(
+    "--old-is-gone",
+    is_flag=True,
+    help="Where no site file says whom to ask: no node of the old cluster will ever run again.",
+)
+@click.option(
+    "--lost-shard",
+    "lost",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="S",
+    help="Nothing is left of this shard: it begins empty.",
+)
+@click.option("--ship-user", default="tigerchat", show_default=True, help="Of WebHDFS.")
+@click.option("--ship-token-file", default="", metavar="FILE", help="Of WebHDFS with Kerberos.")
+@click.option("--ship-ca-file", default="", metavar="FILE", help="Vouches for https.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, no bar.")
+@device_option
+@erase_option
+@click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
+@click.option("--brief", is_flag=True, hidden=True)
+def command(
+    places: tuple[str, ...],
+    local: Path | None,
+    nodes: int,
+    accept_two_replicas: bool,
+    ports: int,
+    node_folder: Path | None,
+    segments_max: int | None,
+    objects: bool,
+    farm: bool,
+    site_file: Path | None,
+    keys_file: Path | None,
+    old_is_gone: bool,
+    lost: tuple[int, ...],
+    ship_user: str,
+    ship_token_file: str,
+    ship_ca_file: str,
+    as_json: bool,
+    devices: tuple[str, ...],
+    erase: int,
+    geometry: str,
+    brief: bool,
+) -> None:
+    """Make a new cluster out of what is left of one that is gone.
+
+    Last resort: it knows only what the volumes and files that are named hold. Where a quorum of the
+    old cluster answers, this is refused.
+    """
+    if (local is None) == (node_folder is None):
+        raise click.UsageError("say either --local DIR or --node-folder F")
+    ship = {
+        "index": 0,
+        "ship_user": ship_user,
+        "ship_token_file": ship_token_file,
+        "ship_ca_file": ship_ca_file,
+    }
+    chosen = {name: value for name, value in ship.items() if value != ""}
+    settings = Settings(**check_table(Path("--from"), chosen, KEYS))
+    quiet = (lambda text: None) if as_json else (lambda text: click.echo(f"restore: {text}"))
+    try:
+        remains = survey(places, settings, site_file, keys_file)
+        refuse_living(remains, gone=old_is_gone, say=quiet)
+        remains.open()
+        for reason in remains.unusable:
+            quiet(f"not used: {reason}")
+        sources = {number: remains.sources(number) for number in range(remains.shards)}
+        refuse_lacking(remains, sources, set(lost))
+        for volume in remains.volumes:
+            geometry = next(name for name, sizes in GEOMETRIES.items() if sizes == volume.geometry)
+        if local is not None:
+            refuse_two(nodes, is_accepted=accept_two_replicas)
+            staging = staging_of(local.absolute())
+            making = _Making(remains, sources, staging / node_name(0), quiet=as_json)
+            format_local(
+                staging,
+                nodes=nodes,
+                shards=remains.shards,
+                ports=ports,
+                segments_max=segments_max,
+                geometry=geometry,
+                objects=objects,
+                farm=farm,
+                devices=list(devices),
+                erase=erase,
+                brief=brief,
+                writes_of=making.writes,
+            )
+            staging.rename(local.absolute())
+            sync_folder(local.absolute().parent)
+            start = f"tigerchat start --local {local}"
+        else:
+            assert node_folder is not None
+            work_as_owner(node_folder)
+            _check_new(remains, node_folder)
+            making = _Making(remains, sources, node_folder, quiet=as_json)
+            format_node_folder(
+                node_folder,
+                geometry,
+                new_site=True,
+                devices=list(devices),
+                erase=erase,
+                brief=brief,
+                writes_of=making.writes,
+            )
+            start = f"tigerchat start --node-folder {node_folder}"
+    except OSError as error:
+        place = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
+        raise unusable(place or Path(), error) from error
+    making.tell(as_json=as_json, start=start)
+
+
+def _check_new(remains: Remains, node_folder: Path) -> None:
+    """The site file there is of another cluster, with as many shards."""
+    site = read_node(node_folder).site
+    if site.cluster == remains.cluster:
+        raise ConfigurationError(
+            f"{node_folder} has the site file of the old cluster: a restored one is another, with "
+            "an id of its own; make a new site file"
+        )
+    if len(site.shards) != remains.shards:
+        raise ConfigurationError(
+            f"the new site file has {counted(len(site.shards), 'shard')}; allowed: "
+            f"{remains.shards}, as the old cluster had: a room's shard follows from it"
+        )
+
+
+class _Making:
+    """Volumes of all shards, and what is told of them."""
+
+    def __init__(
+        self, remains: Remains, sources: dict[int, list[LogSource]], node: Path, *, quiet: bool
+    ) -> None:
+        self._remains, self._sources, self._node, self._quiet = remains, sources, node, quiet
+        self._shards: dict[int, ShardRestore] = {}
+        self._ids: dict[int, str] = {}
+
+    def writes(self, *sizes: Any, shard: int, **group: Any) -> Any:
+        """What a volume of `shard` begins with; as `format_writes`."""
+        if shard in self._shards:
+            yield from self._shards[shard].writes(*sizes, shard=shard, **group)
+            return
+        remains = self._remains
+        gap_room = gap_room_of(shard, remains.shards, remains.cluster)
+        made = ShardRestore(self._sources[shard], self._node / volume_name(shard), gap_room)
+        with click.progressbar(
+            length=max(1, made.last_log_seq),
+            label=f"shard {shard}",
+            hidden=self._quiet,
+            file=bare(sys.stdout),
+        ) as bar:
+            made.on_progress = bar.update
+            yield from made.writes(*sizes, shard=shard, **group)
+        self._shards[shard] = made
+
+    def tell(self, *, as_json: bool, start: str) -> None:
+        """How far each room goes on, and what nobody can know."""
+        for number, made in sorted(self._shards.items()):
+            if as_json:
+                _tell_json(number, made.outcome)
+            else:
+                _tell_text(number, made)
+        if not as_json:
+            click.echo(
+                "what cannot be known: whether anything that was acknowledged came after these ops"
+            )
+            click.echo(f"restore: done: `{start}`")
+
+
+def _tell_json(number: int, outcome: Outcome) -> None:
+    for room in outcome.rooms:
+        row = {
+            "room": room.name,
+            "room_id": str(id_of(room.room_id)),
+            "last_op": room.last_op,
+            "lost": list(room.lost) if room.lost else None,
+        }
+        click.echo(json_line({"kind": "room", "shard": number, **row}))
+    row = {
+        "log_seq": outcome.log_seq,
+        "unreadable": outcome.unreadable,
+        "uncommitted": outcome.uncommitted,
+        "gap_room": outcome.gap_room,
+        "findings": outcome.findings,
+    }
+    click.echo(json_line({"kind": "shard", "shard": number, **row}))
+
+
+def _tell_text(number: int, made: ShardRestore) -> None:
+    outcome = made.outcome
+    click.echo(f"shard {number}: {counted(outcome.log_seq, 'record')}, state {made.state_id[:16]}")
+    for finding in outcome.findings:
+        click.echo(f"  found: {one_line(finding)}")
+    if outcome.unreadable:
+        click.echo(f"  {counted(outcome.unreadable, 'record')} could not be verified")
+    if outcome.uncommitted:
+        click.echo(
+            f"  {counted(outcome.uncommitted, 'operation')} at the end may never have been "
+            "acknowledged, and are taken"
+        )
+    if outcome.gap_room:
+        click.echo(f"  the room {one_line(outcome.gap_room)!r} has a record for each that is lost")
+    for room in outcome.rooms:
+        click.echo(f"  {_room_line(room)}")
+
+
+def _room_line(room: RestoredRoom) -> str:
+    name = f"{id_of(room.room_id)}, whose name is unknown" if room.name is None else room.name
+    line = f"{one_line(name)}: goes on after op {room.last_op}"
+    if room.lost:
+        first, last = room.lost
+        line += f"; ops {first} to {last} are lost, and perhaps later ones"
+    return line

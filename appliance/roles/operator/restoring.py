@@ -1,0 +1,251 @@
+"""One shard of a new cluster, made of what is left of a shard of another one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from appliance.base.errors import StorageError
+from appliance.cores.rooms.open_segment import SegmentWrite
+from appliance.cores.rooms.rebuild import Rebuild
+from appliance.cores.vsr.restored import FirstCheckpoint, first_checkpoint, restored_writes
+from appliance.drivers.nvme.reader import VolumeReader
+from appliance.drivers.nvme.volume import Write
+from appliance.formats import session as ses
+from appliance.formats.checkpoint import ROOM_ROW
+from appliance.formats.envelope import OPERATIONS_APPEND
+from appliance.formats.geometry import SESSION_BLOCK_SIZE, Geometry
+from appliance.formats.record import SHARD_ROOM_ID
+from appliance.formats.room_name import room_id_of
+from appliance.formats.segment import ring_size
+from appliance.formats.site import shard_of_room_id
+from appliance.roles.operator.log_source import LogSource, read_best
+from appliance.roles.operator.volume_source import VolumeSource
+
+SEGMENTS_SPARE = (
+    4  # beside those that are full: for what comes, and what the shard keeps for itself
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRoom:
+    """How far a room goes on, and which of its ops are known to be lost."""
+
+    name: str | None  # None: its first record is lost
+    room_id: bytes
+    last_op: int
+    lost: tuple[int, int] | None = None  # first and last that was seen
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a shard."""
+
+    log_seq: int = 0
+    rooms: list[RestoredRoom] = field(default_factory=list)
+    gap_room: str = ""  # where records stand for others; empty: nowhere
+    unreadable: int = 0  # records of which nothing is known
+    uncommitted: int = 0  # operations that were taken and may not have been acknowledged
+    findings: list[str] = field(default_factory=list)
+
+
+def gap_room_of(shard: int, shards: int, cluster: bytes) -> str:
+    """A name that nobody has used yet, of a room that this shard holds."""
+    names = (f"not restored from {cluster.hex()} ({number})" for number in range(1 << 16))
+    return next(name for name in names if shard_of_room_id(room_id_of(name), shards) == shard)
+
+
+class ShardRestore:
+    """`writes` is what each volume of the shard begins with: the first call reads the sources and
+    makes the state, later ones read the volume in `first`, which is complete by then."""
+
+    def __init__(
+        self,
+        sources: Sequence[LogSource],
+        first: Path,
+        gap_room: str,
+    ) -> None:
+        self._sources, self._first, self._gap_room = sources, first, gap_room
+        self.on_progress: Callable[[int], object] = lambda count: None  # records that were read
+        self.outcome = Outcome()
+        self._checkpoint: FirstCheckpoint | None = None
+        self._extents: list[bytes] = []  # SHA-256 of what was written into each, from its start on
+        self._sizes: list[int] = []
+
+    @property
+    def last_log_seq(self) -> int:
+        """Of what the sources have as committed."""
+        return max((source.last_log_seq for source in self._sources), default=0)
+
+    @property
+    def state_id(self) -> str:
+        """Hexadecimal: equal on every node whose volumes are made from the same."""
+        return self._checkpoint.id.hex() if self._checkpoint is not None else ""
+
+    def writes(
+        self,
+        geometry: Geometry,
+        *,
+        cluster: bytes,
+        shard: int,
+        replica_id: bytes,
+        members: list[bytes],
+        replica_count: int,
+        standby_count: int,
+        segments_max: int,
+        view: int,
+        log_view: int,
+        epoch: int,
+        members_op: int,
+        vouched: bool,
+    ) -> Iterator[Write]:
+        """As `format_writes` gives them, of a new cluster."""
+        assert (view, epoch, members_op) == (log_view, 0, 0)
+        if self._checkpoint is None:
+            group = members, replica_count
+            yield from self._rebuild(geometry, cluster, shard, view, segments_max, group)
+        else:
+            yield from self._copy(geometry)
+        assert self._checkpoint is not None
+        yield from restored_writes(
+            geometry,
+            self._checkpoint,
+            cluster=cluster,
+            shard=shard,
+            replica_id=replica_id,
+            members=members,
+            replica_count=replica_count,
+            standby_count=standby_count,
+            segments_max=segments_max,
+            view=view,
+            vouched=vouched,
+        )
+
+    # --- the first volume
+
+    def _rebuild(
+        self,
+        geometry: Geometry,
+        cluster: bytes,
+        shard: int,
+        view: int,
+        segments_max: int,
+        group: tuple[list[bytes], int],
+    ) -> Iterator[Write]:
+        needed = self.last_log_seq // geometry.segment_records + SEGMENTS_SPARE
+        if needed > segments_max:
+            raise StorageError(
+                f"shard {shard} holds {needed - SEGMENTS_SPARE} segments, and its new volumes "
+                f"could come to hold {segments_max}: say --segments-max, {needed} at least"
+            )
+        rebuild = Rebuild(
+            geometry=geometry,
+            cluster=cluster,
+            shard=shard,
+            ring=memoryview(bytearray(ring_size(geometry))),
+            gap_room=self._gap_room,
+        )
+        hashing, size, extent = sha256(), 0, 0
+        for write in self._segment_writes(rebuild):
+            if write.number != extent:
+                self._note_extent(hashing.digest(), size)
+                hashing, size, extent = sha256(), 0, write.number
+            assert write.offset == size
+            hashing.update(write.data)
+            size += len(write.data)
+            address = geometry.data_size + extent * geometry.extent_size + write.offset
+            yield address, bytes(write.data)
+        self._note_extent(hashing.digest(), size)
+        self._checkpoint = first_checkpoint(
+            geometry,
+            rebuild.state(),
+            cluster=cluster,
+            shard=shard,
+            view=view,
+            timestamp=rebuild.timestamp,
+            segments_max=segments_max,
+            members=group[0],
+            replica_count=group[1],
+        )
+        self._tell(rebuild)
+
+    def _note_extent(self, digest: bytes, size: int) -> None:
+        self._extents.append(digest)
+        self._sizes.append(size)
+
+    def _segment_writes(self, rebuild: Rebuild) -> Iterator[SegmentWrite]:
+        volumes = [source for source in self._sources if isinstance(source, VolumeSource)]
+        newest = max(volumes, key=lambda volume: volume.log, default=None)
+        if newest is not None:
+            yield from self._committed(rebuild, newest.last_log_seq)
+            yield from self._prepared(rebuild, newest)
+        yield from self._committed(rebuild, self.last_log_seq)
+        yield from rebuild.finish()
+
+    def _committed(self, rebuild: Rebuild, last_log_seq: int) -> Iterator[SegmentWrite]:
+        while (place := rebuild.next_log_seq) <= last_log_seq:
+            span = read_best(self._sources, place)
+            if span is None:
+                others = [source.next_from(place) for source in self._sources]
+                following = min((other for other in others if other), default=last_log_seq + 1)
+                rebuild.skip(following - place)
+                continue
+            if place + len(span.digests) - 1 > last_log_seq:
+                span = span.head(last_log_seq - place + 1)
+            yield from rebuild.take(memoryview(span.records), span.digests, span.doubtful)
+            self.on_progress(len(span.digests))
+
+    def _prepared(self, rebuild: Rebuild, volume: VolumeSource) -> Iterator[SegmentWrite]:
+        for message in volume.prepares():
+            header = message.header
+            if header.operation not in OPERATIONS_APPEND:
+                continue
+            assert ses.decode(message.body) is not None
+            records = memoryview(message.body)[SESSION_BLOCK_SIZE:]
+            yield from rebuild.apply(header.operation, header.timestamp, records)
+            alone = volume.block.replica_count == 1
+            self.outcome.uncommitted += not alone and header.op > volume.commit_max
+
+    # --- the other volumes
+
+    def _copy(self, geometry: Geometry) -> Iterator[Write]:
+        reader = VolumeReader(self._first)
+        try:
+            for extent, (digest, size) in enumerate(zip(self._extents, self._sizes, strict=True)):
+                data = reader.read_extent(extent) if size else b""
+                if data is None or sha256(data[:size]).digest() != digest:
+                    raise StorageError(
+                        f"{self._first}: segment {extent} is not what was just written: check the "
+                        "disk"
+                    )
+                if size:
+                    yield geometry.data_size + extent * geometry.extent_size, data[:size]
+        finally:
+            reader.close()
+
+    # --- what is told
+
+    def _tell(self, rebuild: Rebuild) -> None:
+        outcome, gap_room = self.outcome, room_id_of(self._gap_room)
+        outcome.gap_room = self._gap_room if rebuild.fillers else ""
+        outcome.log_seq = rebuild.rooms.log_seq
+        outcome.unreadable = rebuild.unreadable
+        rows = np.frombuffer(rebuild.rooms.room_rows(0, 1 << 32), ROOM_ROW)
+        cuts = dict(rebuild.cuts)
+        for row in rows:
+            room_id = row["room_id"].tobytes()
+            cut = cuts.pop(room_id, None)
+            if room_id == gap_room or (room_id == SHARD_ROOM_ID and cut is None):
+                continue
+            lost = (cut.first, cut.last) if cut is not None else None
+            name = rebuild.names.get(room_id)
+            text = name.decode(errors="replace") if name is not None else None
+            if room_id == SHARD_ROOM_ID:
+                text = "(the shard's own)"
+            outcome.rooms.append(RestoredRoom(text, room_id, int(row["message_count"]), lost))
+        for room_id, cut in cuts.items():
+            outcome.rooms.append(RestoredRoom(None, room_id, 0, (cut.first, cut.last)))
+        for source in self._sources:
+            outcome.findings += [f"{source.name}: {finding}" for finding in source.findings]
