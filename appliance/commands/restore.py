@@ -8,8 +8,10 @@ Nothing of the sources is changed. A site of this machine is made beside its pla
 end, so what an interrupted run leaves is nothing, and the next run removes it.
 """
 
+import contextlib
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -104,95 +106,129 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @erase_option
 @click.option("--geometry", type=click.Choice(tuple(GEOMETRIES)), default="production", hidden=True)
 @click.option("--brief", is_flag=True, hidden=True)
-def command(
-    places: tuple[str, ...],
-    local: Path | None,
-    nodes: int,
-    accept_two_replicas: bool,
-    ports: int,
-    node_folder: Path | None,
-    segments_max: int | None,
-    objects: bool,
-    farm: bool,
-    site_file: Path | None,
-    keys_file: Path | None,
-    old_is_gone: bool,
-    lost: tuple[int, ...],
-    ship_user: str,
-    ship_token_file: str,
-    ship_ca_file: str,
-    as_json: bool,
-    devices: tuple[str, ...],
-    erase: int,
-    geometry: str,
-    brief: bool,
-) -> None:
+def command(**given: Any) -> None:
     """Make a new cluster out of what is left of one that is gone.
 
     Last resort: it knows only what the volumes and files that are named hold. Where a quorum of the
     old cluster answers, this is refused.
     """
-    if (local is None) == (node_folder is None):
+    wish = _Wish(**given)
+    if (wish.local is None) == (wish.node_folder is None):
         raise click.UsageError("say either --local DIR or --node-folder F")
-    ship = {
-        "index": 0,
-        "ship_user": ship_user,
-        "ship_token_file": ship_token_file,
-        "ship_ca_file": ship_ca_file,
-    }
-    chosen = {name: value for name, value in ship.items() if value != ""}
-    settings = Settings(**check_table(Path("--from"), chosen, KEYS))
-    quiet = (lambda text: None) if as_json else (lambda text: click.echo(f"restore: {text}"))
+    remains: Remains | None = None
     try:
-        remains = survey(places, settings, site_file, keys_file)
-        refuse_living(remains, gone=old_is_gone, say=quiet)
-        remains.open()
-        for reason in remains.unusable:
-            quiet(f"not used: {reason}")
-        sources = {number: remains.sources(number) for number in range(remains.shards)}
-        refuse_lacking(remains, sources, set(lost))
-        for volume in remains.volumes:
-            geometry = next(name for name, sizes in GEOMETRIES.items() if sizes == volume.geometry)
-        if local is not None:
-            refuse_two(nodes, is_accepted=accept_two_replicas)
-            staging = staging_of(local.absolute())
-            making = _Making(remains, sources, staging / node_name(0), quiet=as_json)
-            format_local(
-                staging,
-                nodes=nodes,
-                shards=remains.shards,
-                ports=ports,
-                segments_max=segments_max,
-                geometry=geometry,
-                objects=objects,
-                farm=farm,
-                devices=list(devices),
-                erase=erase,
-                brief=brief,
-                writes_of=making.writes,
-            )
-            staging.rename(local.absolute())
-            sync_folder(local.absolute().parent)
-            start = f"tigerchat start --local {local}"
-        else:
-            assert node_folder is not None
-            work_as_owner(node_folder)
-            _check_new(remains, node_folder)
-            making = _Making(remains, sources, node_folder, quiet=as_json)
-            format_node_folder(
-                node_folder,
-                geometry,
-                new_site=True,
-                devices=list(devices),
-                erase=erase,
-                brief=brief,
-                writes_of=making.writes,
-            )
-            start = f"tigerchat start --node-folder {node_folder}"
+        remains = survey(wish.places, wish.settings(), wish.site_file, wish.keys_file)
+        # what `format` says stands beside what programs read
+        with contextlib.redirect_stdout(sys.stderr if wish.as_json else sys.stdout):
+            making = _make(wish, remains)
     except OSError as error:
-        place = Path(os.fsdecode(error.filename)) if error.filename else local or node_folder
-        raise unusable(place or Path(), error) from error
-    making.tell(as_json=as_json, start=start)
+        where = Path(os.fsdecode(error.filename)) if error.filename else wish.place
+        raise unusable(where, error) from error
+    finally:
+        if remains is not None:
+            remains.close()
+    making.tell(as_json=wish.as_json, start=f"tigerchat start {wish.words}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """The options, by their names."""
+
+    places: tuple[str, ...]
+    local: Path | None
+    nodes: int
+    accept_two_replicas: bool
+    ports: int
+    node_folder: Path | None
+    segments_max: int | None
+    objects: bool
+    farm: bool
+    site_file: Path | None
+    keys_file: Path | None
+    old_is_gone: bool
+    lost: tuple[int, ...]
+    ship_user: str
+    ship_token_file: str
+    ship_ca_file: str
+    as_json: bool
+    devices: tuple[str, ...]
+    erase: int
+    geometry: str
+    brief: bool
+
+    @property
+    def place(self) -> Path:
+        """Of the site or node that is made."""
+        return self.local or self.node_folder or Path()
+
+    @property
+    def words(self) -> str:
+        """Those by which it is started."""
+        return f"{'--local' if self.local else '--node-folder'} {self.place}"
+
+    def settings(self) -> Settings:
+        """How an archive is reached."""
+        given = {
+            "ship_user": self.ship_user,
+            "ship_token_file": self.ship_token_file,
+            "ship_ca_file": self.ship_ca_file,
+        }
+        chosen = {name: value for name, value in given.items() if value}
+        return Settings(**check_table(Path("--from"), {"index": 0, **chosen}, KEYS))
+
+    def say(self, text: str) -> None:
+        """For people."""
+        if not self.as_json:
+            click.echo(f"restore: {text}")
+
+
+def _make(wish: _Wish, remains: Remains) -> "_Making":
+    """Refuse what must not be; then make the site or the node."""
+    refuse_living(remains, gone=wish.old_is_gone, say=wish.say)
+    remains.open()
+    for reason in remains.unusable:
+        wish.say(f"not used: {reason}")
+    sources = {number: remains.sources(number) for number in range(remains.shards)}
+    refuse_lacking(remains, sources, set(wish.lost))
+    held = next((volume.geometry for volume in remains.volumes), GEOMETRIES[wish.geometry])
+    geometry = next(name for name, sizes in GEOMETRIES.items() if sizes == held)
+    quiet = wish.as_json
+    if wish.local is not None:
+        refuse_two(wish.nodes, is_accepted=wish.accept_two_replicas)
+        staging = staging_of(wish.local.absolute())
+        making = _Making(remains, sources, staging / node_name(0), quiet=quiet)
+        format_local(
+            staging,
+            nodes=wish.nodes,
+            shards=remains.shards,
+            ports=wish.ports,
+            segments_max=wish.segments_max,
+            geometry=geometry,
+            objects=wish.objects,
+            farm=wish.farm,
+            devices=list(wish.devices),
+            erase=wish.erase,
+            brief=wish.brief,
+            writes_of=making.writes,
+            final=wish.local,
+        )
+        staging.rename(wish.local.absolute())
+        sync_folder(wish.local.absolute().parent)
+        return making
+    assert wish.node_folder is not None
+    work_as_owner(wish.node_folder)
+    _check_new(remains, wish.node_folder)
+    making = _Making(remains, sources, wish.node_folder, quiet=quiet)
+    format_node_folder(
+        wish.node_folder,
+        geometry,
+        new_site=True,
+        devices=list(wish.devices),
+        erase=wish.erase,
+        brief=wish.brief,
+        writes_of=making.writes,
+    )
+    return making
 
 
 def _check_new(remains: Remains, node_folder: Path) -> None:

@@ -76,9 +76,11 @@ def format_local(
     erase: int = 0,
     brief: bool = False,
     writes_of: WritesOf = format_writes,
+    final: Path | None = None,
 ) -> None:
     """Make or complete the site in `folder`; `devices` and `erase` as in `claim_devices`, `brief`
-    as in `create`, `writes_of` as in `make_volumes`."""
+    as in `create`, `writes_of` as in `make_volumes`; `final` is the name that the folder gets then.
+    """
     _make_folder(folder)
     lock = lock_folder(folder)
     try:
@@ -116,6 +118,7 @@ def format_local(
             format_node(opened_node, geometry, fresh=fresh, brief=brief, writes_of=writes_of)
     finally:
         os.close(lock)
+    folder = final or folder
     click.echo(f"format: {folder} is ready: `tigerchat start --local {folder}`")
 
 

@@ -50,6 +50,11 @@ class Remains:
             except VolumeUnusable as error:
                 self.unusable.append(f"{folder}: {error}")
 
+    def close(self) -> None:
+        """Let go of the volumes."""
+        for volume in self.volumes:
+            volume.reader.close()
+
     def sources(self, shard: int) -> list[LogSource]:
         """Of one shard: volumes, of the newest log first, then archives."""
         volumes = [volume for volume in self.volumes if volume.block.shard == shard]
@@ -181,7 +186,7 @@ def staging_of(folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = folder.with_name(f".{folder.name}.restoring")
     if staging.exists():
-        click.echo(f"restore: removes what an earlier run left in {staging}")
+        click.echo(f"restore: removes what an earlier run left in {staging}", err=True)
         lock_folder(staging)  # until this process ends: nobody else is at work there
         shutil.rmtree(staging)
     return staging

@@ -1,0 +1,269 @@
+"""What is restored from real volumes and shipped files of a site, and what is refused."""
+
+import asyncio
+import json
+import shutil
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from appliance.__main__ import main
+from appliance.commands import restore
+from appliance.cores.shipping.plan import Part
+from appliance.cores.shipping.render import render
+from appliance.drivers.host.node_folder import (
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    NodeFolder,
+    open_node,
+)
+from appliance.formats import manifest as mf
+from appliance.formats.geometry import RECORD_SIZE, SMALL
+from appliance.formats.record import RECORD
+from appliance.formats.site import SITE_FILE, load_site
+from appliance.roles.operator.volume_source import VolumeSource
+from tests.roles.conftest import MakeSite
+from tests.roles.replica_group import peer_ports
+from tests.roles.wired_site import WiredSite, until
+
+MESSAGES = 150
+WORDS = ("--nodes", "1", "--no-farm", "--no-objects", "--brief", "--geometry", "small")
+Told = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def site(make_site: MakeSite) -> WiredSite:
+    """One node that has two rooms with messages by turns, and has ended."""
+
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await site.start_edge(0)
+        await until(lambda: role.status().status == "normal")
+        async with site.client(0) as client:
+            rooms = [(await client.create_room(name)).room_id for name in ("one", "two")]
+            for number in range(MESSAGES):
+                await asyncio.gather(*[await client.post(room, f"{number}") for room in rooms])
+
+    made = make_site(1)
+    made.run(story)
+    return made
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    """`told(source, ..., to=folder)`: exit code, and what was said."""
+
+    def run(*sources: Path, to: Path, words: tuple[str, ...] = ()) -> tuple[int, str]:
+        given = [word for source in sources for word in ("--from", str(source))]
+        code = main(["restore", *given, "--local", str(to), *WORDS, *words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def volume_of(site: Path) -> Path:
+    return site / "node-0" / "shard-0"
+
+
+def log_of(volume: Path) -> bytes:
+    """All records that a volume's checkpoint holds; whole."""
+    source, records = VolumeSource(volume), b""
+    try:
+        while span := source.span(len(records) // RECORD_SIZE + 1):
+            assert not span.doubtful
+            records += bytes(span.records)
+    finally:
+        source.reader.close()
+    assert not source.findings
+    return records
+
+
+def flip(path: Path, offset: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[offset] ^= 16
+    path.write_bytes(raw)
+
+
+def rooms_in(said: str) -> dict[str, dict[str, object]]:
+    rows = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return {str(row["room"]): row for row in rows if row["kind"] == "room"}
+
+
+def shipped(site: WiredSite, folder: Path, records: bytes, parts: list[Part]) -> str:
+    """These records as the site's node would have shipped them, a file a part and one period."""
+    node = open_node(site.node(0))
+    key = node.signing_key
+    place = mf.shard_folder(node.site.cluster, 0)
+    start_us = 1_750_000_000 * mf.SECOND_US
+    period = folder / place / mf.period_folder(start_us)
+    period.mkdir(parents=True)
+    files = []
+    for part in parts:
+        first, last = (part.first_log_seq - 1) * RECORD_SIZE, part.last_log_seq * RECORD_SIZE
+        rendered = render(part, records[first:last], key)
+        (period / rendered.file.name).write_bytes(rendered.data)
+        files.append(rendered.file)
+    manifest = mf.PeriodManifest(
+        node.site.cluster, 0, 0, mf.NO_MANIFEST, start_us, 3600 * mf.SECOND_US, 1,
+        parts[-1].last_log_seq, tuple(files),
+    )  # fmt: skip
+    (period / mf.manifest_name(start_us)).write_bytes(mf.sign_manifest(manifest, key))
+    head = mf.ShippedHead(
+        node.site.cluster, 0, 0, mf.manifest_hash(manifest), start_us, 3600 * mf.SECOND_US,
+        parts[-1].last_log_seq,
+    )  # fmt: skip
+    (folder / place / mf.HEAD_FILE).write_bytes(mf.sign_head(head, key))
+    return files[0].name
+
+
+def test_a_volume_and_what_was_shipped_of_it_give_the_same_bytes(
+    site: WiredSite, told: Told, tmp_path: Path, disk_folder: Path
+) -> None:
+    old = log_of(volume_of(site.folder))
+    count = len(old) // RECORD_SIZE
+    assert count >= 2 * SMALL.segment_records
+    code, said = told(volume_of(site.folder), to=disk_folder / "new")
+    assert code == 0, said
+    assert f"one: goes on after op {MESSAGES + 1}\n" in said
+    assert f"two: goes on after op {MESSAGES + 1}\n" in said
+    again = log_of(volume_of(disk_folder / "new"))
+    assert again[: len(old)] == old
+    assert len(again) // RECORD_SIZE >= 2 * MESSAGES + 2, "what lay in the log is there too"
+    archive, whole = tmp_path / "shipped", len(again) // RECORD_SIZE
+    shipped(site, archive, again, [Part(1, 100), Part(101, 200), Part(201, whole)])
+    where = ("--site", str(site.folder / SITE_FILE))
+    code, said = told(archive, to=disk_folder / "third", words=where)
+    assert code == 0, said
+    assert "found" not in said
+    assert log_of(volume_of(disk_folder / "third")) == again
+
+
+def test_a_flipped_byte_is_found_and_what_hangs_on_it_is_not_taken(
+    site: WiredSite, told: Told, disk_folder: Path
+) -> None:
+    volume = volume_of(site.folder)
+    old = log_of(volume)
+    slot = 20
+    flip(volume / "segments" / "000000", slot * RECORD_SIZE + RECORD.fields["client_id"][1])  # type: ignore[index]
+    code, said = told(volume, to=disk_folder / "new", words=("--json",))
+    assert code == 0, said
+    rooms = rooms_in(said)
+    cut = [room for room in rooms.values() if room["lost"]]
+    assert len(cut) == 1
+    assert f"segment 0: leaf {slot // SMALL.records_max} is broken" in said
+    last_op, (first, last) = cut[0]["last_op"], cut[0]["lost"]  # type: ignore[misc]
+    assert slot // 2 - 2 <= int(last_op) < slot // 2 + 1  # type: ignore[call-overload]
+    assert (first, last) == (int(last_op) + 1, MESSAGES + 1)  # type: ignore[call-overload]
+    whole = next(room for room in rooms.values() if not room["lost"])
+    assert whole["last_op"] == MESSAGES + 1
+    new = log_of(volume_of(disk_folder / "new"))
+    starts = range(0, len(old), RECORD_SIZE)
+    same = [new[at : at + RECORD_SIZE] == old[at : at + RECORD_SIZE] for at in starts]
+    assert same[: slot - 2] == [True] * (slot - 2) and not same[slot]
+    assert sum(same) > len(same) // 2
+
+
+def test_what_is_broken_in_one_place_is_taken_from_another(
+    site: WiredSite, told: Told, disk_folder: Path, tmp_path: Path
+) -> None:
+    volume = volume_of(site.folder)
+    old = log_of(volume)
+    archive, first = tmp_path / "shipped", [Part(1, 100), Part(101, 200)]
+    name = shipped(site, archive, old, first)
+    flip(volume / "segments" / "000000", 30 * RECORD_SIZE + 100)
+    file = next(archive.rglob(name))
+    flip(file, 48 + 60 * RECORD_SIZE + 100)
+    copy = tmp_path / "copy" / "node-0" / "shard-0"
+    shutil.copytree(volume, copy)
+    code, said = told(volume, archive, to=disk_folder / "new")
+    assert code == 0, said
+    assert "segment 0: leaf 4 is broken" in said
+    assert f"{name}: is damaged" in said
+    assert "are lost" in said, "neither vouches for records 31 to 35 in whole"
+    (disk_folder / "third").mkdir()
+    flip(file, 48 + 60 * RECORD_SIZE + 100)  # whole again
+    code, said = told(volume, archive, to=disk_folder / "third")
+    assert code == 0, said
+    assert "are lost" not in said
+    assert log_of(volume_of(disk_folder / "third"))[: len(old)] == old
+
+
+def test_an_interrupted_run_leaves_no_site_and_the_next_one_makes_it(
+    site: WiredSite, told: Told, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(restore.ShardRestore, "_tell", dies)
+        assert told(volume_of(site.folder), to=disk_folder / "new")[0] == 130
+    assert not (disk_folder / "new").exists()
+    left = disk_folder / ".new.restoring"
+    assert left.exists() and not (volume_of(left) / "volume.json").exists()
+    code, said = told(volume_of(site.folder), to=disk_folder / "new")
+    assert code == 0 and "removes what an earlier run left" in said
+    assert not left.exists()
+
+
+def test_nothing_is_made_where_it_could_deny_what_is_there(
+    site: WiredSite, told: Told, disk_folder: Path, tmp_path: Path
+) -> None:
+    new, volume = disk_folder / "new", volume_of(site.folder)
+    alone = tmp_path / "alone" / "shard-0"
+    shutil.copytree(volume, alone)
+    code, said = told(alone, to=new)
+    assert code == 1 and "say --old-is-gone" in said
+    assert told(alone, to=new, words=("--old-is-gone",))[0] == 0
+    code, said = told(alone, to=new, words=("--old-is-gone",))
+    assert code == 2 and f"{new} is not empty" in said
+    archive = tmp_path / "shipped"
+    shipped(site, archive, log_of(volume), [Part(1, 100)])
+    code, said = told(archive, to=disk_folder / "third")
+    assert code == 2 and "which cluster this archive is of" in said
+    code, said = told(tmp_path, to=disk_folder / "third")
+    assert code == 2 and "neither a volume" in said
+
+
+@contextmanager
+def listening(nodes: list[NodeFolder]) -> Iterator[None]:
+    """Somebody shows the keys of these nodes where replicas of shard 0 listen."""
+    with ExitStack() as open_ones:
+        for node in nodes:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(node.path / TLS_CERTIFICATE_FILE, node.path / TLS_KEY_FILE)
+            socket_ = socket.create_server((node.node.host, node.node.peer_port))
+            door = open_ones.enter_context(context.wrap_socket(socket_, server_side=True))
+            threading.Thread(target=_take_all, args=(door,), daemon=True).start()
+            open_ones.callback(door.shutdown, socket.SHUT_RDWR)
+        yield
+
+
+def _take_all(door: ssl.SSLSocket) -> None:
+    with suppress(OSError):
+        while True:
+            with suppress(ssl.SSLError, ConnectionError):
+                door.accept()[0].close()
+
+
+def test_who_is_a_quorum_is_named_and_who_is_less_is_told(told: Told, disk_folder: Path) -> None:
+    with peer_ports(3) as ports:
+        old = disk_folder / "old"
+        words = ["--nodes", "3", "--ports", str(ports), "--no-farm", "--no-objects", "--brief"]
+        assert main(["format", "--local", str(old), *words, "--geometry", "small"]) == 0
+        nodes = [open_node(old / f"node-{index}") for index in range(3)]
+        with listening(nodes[1:]):
+            code, said = told(volume_of(old), to=disk_folder / "new")
+        assert code == 1
+        assert "of the 3 replicas of shard 0 node-1 and node-2 answer, which is a quorum" in said
+        assert not (disk_folder / "new").exists()
+        with listening(nodes[2:]):
+            code, said = told(volume_of(old), to=disk_folder / "new")
+        assert code == 0, said
+        assert "shard 0 has no quorum any more; there answers node-2" in said
+        assert load_site(disk_folder / "new" / SITE_FILE).cluster != nodes[0].site.cluster
