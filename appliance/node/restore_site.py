@@ -171,11 +171,11 @@ def refuse_lacking(found: Remains, sources: dict[int, list[LogSource]], lost: se
         )
     for number, given in sources.items():
         first = min((first for source in given if (first := source.next_from(1))), default=1)
-        if first > 1:
+        if first > 1 and not any(isinstance(source, VolumeSource) for source in given):
             raise StorageError(
-                f"shard {number}: its records up to {first - 1} were dropped from the volumes "
-                "after they had been shipped, and what follows is linked to them: name the "
-                "archive as well (--from)"
+                f"shard {number}: nothing that was named has its records up to {first - 1}, and "
+                "what follows is linked to them: name a volume as well, or all that was shipped "
+                "(--from)"
             )
 
 

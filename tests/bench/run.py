@@ -49,6 +49,7 @@ from tests.bench import (  # noqa: E402
     objects_edges,
     reading,
     restart,
+    restoring,
     steady,
     transports,
 )
@@ -203,6 +204,11 @@ def imports(folder: Path, quick: bool) -> list[Row]:
     """An archive as an operator brings it."""
     with made(folder / "imports", client_tls=False, **importing.SETTINGS) as site:
         return [importing.measure(site, quick, say)]
+
+
+def restores(folder: Path, quick: bool) -> list[Row]:
+    """A cluster made anew of one volume."""
+    return [restoring.measure(folder / "restore", quick, say)]
 
 
 def archives(folder: Path, quick: bool) -> list[Row]:
@@ -408,6 +414,7 @@ PARTS: dict[str, Callable[[Path, bool], list[Row]]] = {
     "shipping": shipping,
     "reading archives": archives,
     "importing": imports,
+    "restore": restores,
     "one node hurt": one_node_hurt,
     "big volumes": big_volumes,
     "reports": reports,

@@ -25,6 +25,7 @@ SAYS: dict[str, tuple[str, ...]] = {
     "shipping": ("shipping at up to 20 MB/s",),
     "reading archives": ("reading irssi: ", "reading slack: "),
     "importing": (f"importing {MESSAGES_QUICK} messages",),
+    "restore": ("restoring 20000 records:",),
     "one node hurt": (),
     "big volumes": ("recovering a wiped volume", "restart with a ring of full prepares"),
     "reports": (),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -23,10 +24,16 @@ from appliance.drivers.host.node_folder import (
     open_node,
 )
 from appliance.formats import manifest as mf
+from appliance.formats import record
+from appliance.formats.envelope import OPERATION_APPEND, OPERATION_NOOP
+from appliance.formats.event import encode_retain
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.record import RECORD
+from appliance.formats.session import OK, RESULT_STRUCT
 from appliance.formats.site import SITE_FILE, load_site
+from appliance.roles.operator.session import OperatorSession
 from appliance.roles.operator.volume_source import VolumeSource
+from tests.patience import HUNG_S
 from tests.roles.conftest import MakeSite
 from tests.roles.replica_group import peer_ports
 from tests.roles.wired_site import WiredSite, until
@@ -40,18 +47,19 @@ Told = Callable[..., tuple[int, str]]
 def site(make_site: MakeSite) -> WiredSite:
     """One node that has two rooms with messages by turns, and has ended."""
 
-    async def story(site: WiredSite) -> None:
-        role = await site.start_replica(0)
-        await site.start_edge(0)
-        await until(lambda: role.status().status == "normal")
-        async with site.client(0) as client:
-            rooms = [(await client.create_room(name)).room_id for name in ("one", "two")]
-            for number in range(MESSAGES):
-                await asyncio.gather(*[await client.post(room, f"{number}") for room in rooms])
-
     made = make_site(1)
-    made.run(story)
+    made.run(written)
     return made
+
+
+async def written(site: WiredSite) -> None:
+    role = await site.start_replica(0)
+    await site.start_edge(0)
+    await until(lambda: role.status().status == "normal")
+    async with site.client(0) as client:
+        rooms = [(await client.create_room(name)).room_id for name in ("one", "two")]
+        for number in range(MESSAGES):
+            await asyncio.gather(*[await client.post(room, f"{number}") for room in rooms])
 
 
 @pytest.fixture
@@ -71,11 +79,11 @@ def volume_of(site: Path) -> Path:
     return site / "node-0" / "shard-0"
 
 
-def log_of(volume: Path) -> bytes:
-    """All records that a volume's checkpoint holds; whole."""
+def log_of(volume: Path, dropped: int = 0) -> bytes:
+    """All records that a volume's checkpoint holds, behind those that were dropped; whole."""
     source, records = VolumeSource(volume), b""
     try:
-        while span := source.span(len(records) // RECORD_SIZE + 1):
+        while span := source.span(dropped + len(records) // RECORD_SIZE + 1):
             assert not span.doubtful
             records += bytes(span.records)
     finally:
@@ -228,6 +236,48 @@ def test_nothing_is_made_where_it_could_deny_what_is_there(
     assert code == 2 and "which cluster this archive is of" in said
     code, said = told(tmp_path, to=disk_folder / "third")
     assert code == 2 and "neither a volume" in said
+
+
+async def dropped(site: WiredSite) -> None:
+    """The oldest segment is not kept any more, and a checkpoint knows it."""
+    node = open_node(site.node(0))
+    raw = record.encode(
+        room_id=record.SHARD_ROOM_ID, msg_id=os.urandom(16), author_id=0, client_seq=1,
+        body=encode_retain(1, unshipped=True), client_id=os.urandom(16), kind=record.KIND_RETAIN,
+    )  # fmt: skip
+    async with OperatorSession(node, node.site.shards[0]) as session:
+        answer = await session.ask(OPERATION_APPEND, raw, HUNG_S, "a drop", records=1)
+        assert RESULT_STRUCT.unpack_from(answer)[3] == OK
+        for _ in range(2 * SMALL.checkpoint_ops):
+            await session.ask(OPERATION_NOOP, b"", HUNG_S, "what leads to a checkpoint")
+
+
+def test_a_log_whose_begin_was_dropped_goes_on_if_the_rest_is_whole(
+    make_site: MakeSite, told: Told, disk_folder: Path, tmp_path: Path
+) -> None:
+    made = make_site(1)
+
+    async def story(site: WiredSite) -> None:
+        await written(site)
+        await dropped(site)
+
+    made.run(story)
+    volume = volume_of(made.folder)
+    old = log_of(volume, SMALL.segment_records)
+    code, said = told(volume, to=disk_folder / "new")
+    assert code == 0, said
+    assert "are lost" not in said
+    assert f"goes on after op {MESSAGES + 1}\n" in said
+    new = volume_of(disk_folder / "new")
+    assert log_of(new, SMALL.segment_records)[: len(old)] == old
+    # and once more, of what was restored
+    code, said = told(new, to=disk_folder / "third", words=("--old-is-gone",))
+    assert code == 0, said
+    assert log_of(volume_of(disk_folder / "third"), SMALL.segment_records)[: len(old)] == old
+    flip(volume / "segments" / "000001", 30 * RECORD_SIZE + 100)
+    code, said = told(volume, to=disk_folder / "fourth")
+    assert code == 1 and "a record of segment 1 is broken in all that was named" in said
+    assert not (disk_folder / "fourth").exists()
 
 
 @contextmanager

@@ -17,30 +17,32 @@ import numpy as np
 from appliance.base.checksum import sha256
 from appliance.base.errors import ChainError
 from appliance.base.layout import picked
+from appliance.base.limits import SECTOR_SIZE
 from appliance.cores.rooms import admission
 from appliance.cores.rooms.open_segment import SegmentWrite
 from appliance.cores.rooms.rooms import Rooms, StateCheckpoint
 from appliance.formats import event
-from appliance.formats.checkpoint import ShippingState
+from appliance.formats.checkpoint import ROOM_ROW, Manifest, ShippingState
 from appliance.formats.envelope import OPERATION_APPEND, OPERATION_APPEND_CLOCK
 from appliance.formats.geometry import RECORD_SIZE, Geometry
 from appliance.formats.record import (
     FLAGS_KIND_MASK,
+    KIND_AUDIT,
     KIND_CLOCK,
     KIND_MESSAGE,
     KIND_ROOM_CREATE,
     RECORD,
     encode,
-    flags_in,
+    room_id_in,
     sealed,
 )
 from appliance.formats.room_name import room_creator_id, room_id_of
+from appliance.formats.room_names import decode_room_names
 from appliance.formats.session import OK, RESULT, RESULT_NAMES
 
 SEGMENTS_BOUND = 1 << 31  # more than any volume has: a record that was stored had a place
 FILLER_DEVICE = b"tigerchat-filler"
 _LINKED = picked(RECORD, "room_id", "prev_hash", "seq", "log_seq")
-ROOM_ID_SIZE = 16
 _ZERO32 = bytes(32)
 _NEW = (_ZERO32, 0)  # head of a room without records
 
@@ -77,6 +79,9 @@ class Rebuild:
         self.fillers = 0  # records that stand for others
         self.missing = 0
         self._records_max = geometry.records_max
+        self._segment_records = geometry.segment_records
+        self._is_resumed = False
+        self._tail: SegmentWrite | None = None
         self._gap_room = gap_room
         self._heads: dict[bytes, tuple[bytes, int]] = {}
         self._newest_us = 0
@@ -87,6 +92,29 @@ class Rebuild:
         return self.rooms.log_seq + self.missing + 1
 
     # --- what was committed
+
+    def resume(
+        self, manifest: Manifest, tables: dict[str, list[bytes]], records: bytes
+    ) -> Iterator[SegmentWrite]:
+        """Begin with the state of a verified checkpoint instead, whose oldest records are not kept;
+        `records` are those of its open segment."""
+        assert self.rooms.log_seq == 0
+        self._is_resumed = True
+        size = self._records_max * RECORD_SIZE
+        leaves = [records[at : at + size] for at in range(0, len(records), size)]
+        self.rooms.restore(manifest, tables, leaves)
+        self._newest_us = manifest.timestamp - manifest.ahead_us
+        rows = np.frombuffer(self.rooms.room_rows(0, 1 << 32), ROOM_ROW)
+        for row in rows:
+            head = row["head_hash"].tobytes(), int(row["message_count"])
+            self._heads[row["room_id"].tobytes()] = head
+        number, end = manifest.log_seq // self._segment_records, len(records)
+        whole = end // SECTOR_SIZE * SECTOR_SIZE
+        if whole:
+            yield SegmentWrite(number, 0, records[:whole], manifest.log_seq, tail=False)
+        if end > whole:  # of its last sector; what follows brings it along
+            padded = records[whole:].ljust(SECTOR_SIZE, b"\0")
+            self._tail = SegmentWrite(number, whole, padded, manifest.log_seq, tail=True)
 
     def skip(self, count: int) -> None:
         """Nobody has anything of the next `count` places."""
@@ -134,10 +162,8 @@ class Rebuild:
         part = records[start * RECORD_SIZE : end * RECORD_SIZE]
         rows = np.frombuffer(part, RECORD)
         stamps = rows["timestamp"].astype(np.int64)
-        kinds = rows["flags"] & FLAGS_KIND_MASK
-        for row in np.flatnonzero(kinds == KIND_ROOM_CREATE).tolist():
-            self._note_name(part[row * RECORD_SIZE : (row + 1) * RECORD_SIZE])
-        clocks = kinds == KIND_CLOCK
+        self.note_names(part)
+        clocks = rows["flags"] & FLAGS_KIND_MASK == KIND_CLOCK
         begins = (np.diff(stamps) != 1) | clocks[1:] | clocks[:-1]
         bounds = [0, *(np.flatnonzero(begins) + 1).tolist(), end - start]
         for first, last in zip(bounds, bounds[1:], strict=False):
@@ -149,8 +175,17 @@ class Rebuild:
                 yield from self.writes()
         self._newest_us = int(stamps[-1])
 
-    def _note_name(self, record: memoryview) -> None:
-        self.names[bytes(record[:ROOM_ID_SIZE])] = admission.body_of(record)
+    def note_names(self, records: memoryview) -> None:
+        """Of rooms that these create, or that they name because their first record is dropped."""
+        kinds = np.frombuffer(records, RECORD)["flags"] & FLAGS_KIND_MASK
+        for row in np.flatnonzero((kinds == KIND_ROOM_CREATE) | (kinds == KIND_AUDIT)).tolist():
+            record = records[row * RECORD_SIZE : (row + 1) * RECORD_SIZE]
+            body = admission.body_of(record)
+            if kinds[row] == KIND_ROOM_CREATE:
+                self.names[room_id_in(record)] = body
+                continue
+            for name in decode_room_names(body):
+                self.names[room_id_of(name)] = name.encode()
 
     def _commit(self, body: memoryview, newest_us: int, *, corrects: bool = False) -> np.ndarray:
         operation, timestamp = OPERATION_APPEND, newest_us + self.rooms.ahead_us
@@ -211,10 +246,7 @@ class Rebuild:
         """A prepare of records behind all that was committed. What is of a room that was cut is
         not taken."""
         rooms_of = [fields[0] for fields in _LINKED.iter_unpack(body)]
-        for index in range(len(rooms_of)):
-            record = body[index * RECORD_SIZE : (index + 1) * RECORD_SIZE]
-            if flags_in(record) & FLAGS_KIND_MASK == KIND_ROOM_CREATE:
-                self._note_name(record)
+        self.note_names(body)
         if self.cuts.keys().isdisjoint(rooms_of):
             yield from self._fill()
             assert self.rooms.can_commit(len(rooms_of))
@@ -246,17 +278,20 @@ class Rebuild:
         """What is left of the open segment."""
         self.rooms.flush()
         yield from self.writes()
+        if self._tail is not None and self._tail.last_log_seq == self.rooms.log_seq:
+            yield self._tail
         assert self.rooms.durable_log_seq() == self.rooms.log_seq
 
     def state(self) -> StateCheckpoint:
-        """The state of a cluster that begins with it: all that is here is kept, nothing is shipped.
-        Claims go on counting, as those of before stand in the log."""
+        """The state of a cluster that begins with it: all that is here is kept, nothing is shipped
+        but what is here no more. Claims go on counting, as those of before stand in the log."""
+        oldest = self.rooms.oldest_segment if self._is_resumed else 0
         state, claimed = self.rooms.checkpoint(), self.rooms.shipping
         return StateCheckpoint(
             log_seq=state.log_seq,
-            shipper_cursor=0,
-            oldest_segment=0,
-            oldest_segment_before=0,
+            shipper_cursor=oldest * self._segment_records,
+            oldest_segment=oldest,
+            oldest_segment_before=oldest,
             newest_segment_id=state.newest_segment_id,
             leaf_ids=state.leaf_ids,
             tables=state.tables,

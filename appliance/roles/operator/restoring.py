@@ -21,6 +21,7 @@ from appliance.formats.record import SHARD_ROOM_ID
 from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import ring_size
 from appliance.formats.site import shard_of_room_id
+from appliance.roles.operator.kept_log import take_kept
 from appliance.roles.operator.log_source import LogSource, read_best
 from appliance.roles.operator.volume_source import VolumeSource
 
@@ -71,13 +72,18 @@ class ShardRestore:
         self.on_progress: Callable[[int], object] = lambda count: None  # records that were read
         self.outcome = Outcome()
         self._checkpoint: FirstCheckpoint | None = None
-        self._extents: list[bytes] = []  # SHA-256 of what was written into each, from its start on
-        self._sizes: list[int] = []
+        # of each extent: SHA-256 and size of what was written, from its start on
+        self._extents: dict[int, tuple[bytes, int]] = {}
 
     @property
     def last_log_seq(self) -> int:
         """Of what the sources have as committed."""
         return max((source.last_log_seq for source in self._sources), default=0)
+
+    @property
+    def first_log_seq(self) -> int:
+        """Of the oldest record that any of them may have."""
+        return min((first for s in self._sources if (first := s.next_from(1))), default=1)
 
     @property
     def state_id(self) -> str:
@@ -134,7 +140,8 @@ class ShardRestore:
         segments_max: int,
         group: tuple[list[bytes], int],
     ) -> Iterator[Write]:
-        needed = self.last_log_seq // geometry.segment_records + SEGMENTS_SPARE
+        dropped = (self.first_log_seq - 1) // geometry.segment_records
+        needed = self.last_log_seq // geometry.segment_records - dropped + SEGMENTS_SPARE
         if needed > segments_max:
             raise StorageError(
                 f"shard {shard} holds {needed - SEGMENTS_SPARE} segments, and its new volumes "
@@ -147,17 +154,17 @@ class ShardRestore:
             ring=memoryview(bytearray(ring_size(geometry))),
             gap_room=self._gap_room,
         )
-        hashing, size, extent = sha256(), 0, 0
-        for write in self._segment_writes(rebuild):
-            if write.number != extent:
-                self._note_extent(hashing.digest(), size)
-                hashing, size, extent = sha256(), 0, write.number
+        hashing, size = sha256(), 0
+        for write in self._segment_writes(rebuild, cluster):
+            if write.offset == 0:
+                hashing, size = sha256(), 0
             assert write.offset == size
             hashing.update(write.data)
             size += len(write.data)
+            extent = write.number % segments_max
+            self._extents[extent] = hashing.digest(), size
             address = geometry.data_size + extent * geometry.extent_size + write.offset
             yield address, bytes(write.data)
-        self._note_extent(hashing.digest(), size)
         self._checkpoint = first_checkpoint(
             geometry,
             rebuild.state(),
@@ -171,13 +178,11 @@ class ShardRestore:
         )
         self._tell(rebuild)
 
-    def _note_extent(self, digest: bytes, size: int) -> None:
-        self._extents.append(digest)
-        self._sizes.append(size)
-
-    def _segment_writes(self, rebuild: Rebuild) -> Iterator[SegmentWrite]:
+    def _segment_writes(self, rebuild: Rebuild, cluster: bytes) -> Iterator[SegmentWrite]:
         volumes = [source for source in self._sources if isinstance(source, VolumeSource)]
         newest = max(volumes, key=lambda volume: volume.log, default=None)
+        if newest is not None and self.first_log_seq > 1:
+            yield from take_kept(rebuild, newest, self._sources, cluster)
         if newest is not None:
             yield from self._committed(rebuild, newest.last_log_seq)
             yield from self._prepared(rebuild, newest)
@@ -213,15 +218,14 @@ class ShardRestore:
     def _copy(self, geometry: Geometry) -> Iterator[Write]:
         reader = VolumeReader(self._first)
         try:
-            for extent, (digest, size) in enumerate(zip(self._extents, self._sizes, strict=True)):
-                data = reader.read_extent(extent) if size else b""
+            for extent, (digest, size) in self._extents.items():
+                data = reader.read_extent(extent)
                 if data is None or sha256(data[:size]).digest() != digest:
                     raise StorageError(
                         f"{self._first}: segment {extent} is not what was just written: check the "
                         "disk"
                     )
-                if size:
-                    yield geometry.data_size + extent * geometry.extent_size, data[:size]
+                yield geometry.data_size + extent * geometry.extent_size, data[:size]
         finally:
             reader.close()
 

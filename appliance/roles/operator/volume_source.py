@@ -49,6 +49,7 @@ class VolumeSource:
         self.geometry = self.reader.geometry
         loaded = opening.load(self.geometry, _leave_as_it_is, self.reader.read_many)
         self.block = loaded.superblock
+        self._zone = 0  # where the checkpoint's tables lie
         self.manifest = self._manifest()
         self.oldest_log_seq, self.last_log_seq = 1, 0
         self._leaf_ids: dict[int, list[bytes] | None] = {}  # segment -> of its leaves
@@ -85,6 +86,7 @@ class VolumeSource:
             raw = raw[: ck.size_of(raw)]
             try:
                 if sha256(raw) == wanted:
+                    self._zone = start
                     return ck.decode(raw, self.geometry)
             except FormatError as error:
                 self.findings.append(str(error))
@@ -112,6 +114,29 @@ class VolumeSource:
             footer = decode_footer(raw, self.geometry)
             self._leaf_ids[number] = footer_leaf_ids(raw, footer)
             wanted = footer.previous_id
+
+    def footer(self, number: int) -> bytes | None:
+        """Of a sealed segment, if it is what the one behind it names."""
+        return self._footer(number) if self._leaf_ids.get(number) is not None else None
+
+    def tables(self) -> dict[str, list[bytes]]:
+        """The chunks of the checkpoint's tables of rooms and windows."""
+        assert self.manifest is not None
+        found: dict[str, list[bytes]] = {}
+        for name in ("rooms", "windows"):
+            found[name] = []
+            for index, wanted in enumerate(self.manifest.tables[name].chunk_ids):
+                size = self.geometry.table_chunk_size
+                start = self._zone + self.geometry.table_offset(name) + index * size
+                data = self.reader.read(start, size)
+                if data is None or sha256(data) != wanted:
+                    raise VolumeUnusable(
+                        "CHECKPOINT_BROKEN",
+                        f"chunk {index} of the table of {name} is broken",
+                        "restore from another volume, or from what was shipped",
+                    )
+                found[name].append(data)
+        return found
 
     def _footer(self, number: int) -> bytes | None:
         try:
