@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import main
+from appliance.base.layout import offset_of
 from appliance.commands import restore
 from appliance.cores.shipping.plan import Part
 from appliance.cores.shipping.render import render
@@ -158,7 +159,7 @@ def test_a_flipped_byte_is_found_and_what_hangs_on_it_is_not_taken(
     volume = volume_of(site.folder)
     old = log_of(volume)
     slot = 20
-    flip(volume / "segments" / "000000", slot * RECORD_SIZE + RECORD.fields["client_id"][1])  # type: ignore[index]
+    flip(volume / "segments" / "000000", slot * RECORD_SIZE + offset_of(RECORD, "client_id"))
     code, said = told(volume, to=disk_folder / "new", words=("--json",))
     assert code == 0, said
     rooms = rooms_in(said)

@@ -2,13 +2,21 @@
 
 import asyncio
 import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
+
+from appliance.drivers.chat.access import Access
 from appliance.drivers.chat.client import Client, new_message_id
+from appliance.formats.site import SITE_FILE
 from tests.ports import FreePorts
-from tests.system.local_site import LocalSite, ports_in_a_row, run
+from tests.system.hdfs_site import USER, running
+from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 MESSAGES = 230  # more than two segments, a checkpoint or more, and some operations behind it
 ROOMS = ("one", "two")
@@ -19,14 +27,22 @@ IDS = {room: [new_message_id() for _ in range(MESSAGES)] for room in ROOMS}
 class RestoredSite(LocalSite):
     """A site that `restore` makes of volumes, or of shipped files."""
 
-    def __init__(self, folder: Path, first_port: int, sources: list[str], **options: Any) -> None:
-        super().__init__(folder, first_port, geometry="small", **options)
-        self.sources, self.said = sources, ""
+    def __init__(
+        self,
+        folder: Path,
+        first_port: int,
+        sources: list[str],
+        *,
+        nodes: int,
+        words: Sequence[str] = (),
+    ) -> None:
+        super().__init__(folder, first_port, geometry="small", nodes=nodes)
+        self.sources, self.words, self.said = sources, words, ""
 
     def _format(self, *words: str) -> subprocess.CompletedProcess[str]:
         done = restored(
             self.folder, self.sources, "--nodes", str(len(self.nodes)), "--ports",
-            str(self.first_port),
+            str(self.first_port), *self.words,
         )  # fmt: skip
         self.said = done.stdout
         return done
@@ -91,3 +107,71 @@ def test_a_volume_of_one_node_becomes_a_cluster_of_three_that_goes_on(
             assert asyncio.run(read(new, room)) == before[name]
         asyncio.run(go_on(new, rooms["one"]))
     assert "HALT" not in (tmp_path / "new.log").read_text(errors="replace")
+
+
+class Talker(threading.Thread):
+    """Writes until nobody answers any more; `acked` is (op, body)."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self._access = access
+        self.room: UUID | None = None
+        self.acked: dict[int, str] = {}
+
+    def run(self) -> None:
+        with suppress(Exception):  # the site is killed under it
+            asyncio.run(self._talk())
+
+    async def _talk(self) -> None:
+        async with Client(self._access.endpoints, self._access.token, patience_s=5.0) as client:
+            self.room = (await client.create_room("talk")).room_id
+            while True:
+                bodies = [uuid4().hex for _ in range(10)]
+                waiting = [await client.post(self.room, body) for body in bodies]
+                for body, done in zip(bodies, waiting, strict=True):
+                    self.acked[(await done).op] = body
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("left", [(0, 1), (1, 2), (0, 2)])
+def test_two_of_three_volumes_lose_nothing_that_was_acknowledged_when_all_were_killed(
+    tmp_path: Path, free_ports: FreePorts, left: tuple[int, ...]
+) -> None:
+    ports = ports_in_a_row(free_ports)
+    with LocalSite(tmp_path / "old", ports, geometry="small") as old:
+        talker = Talker(old.access())
+        talker.start()
+        wait_until(lambda: len(talker.acked) > 400, 60, lambda: f"{len(talker.acked)} are acked")
+        old.kill()
+        talker.join()
+    volumes = [str(old.place(node) / "shard-0") for node in left]
+    assert talker.room is not None
+    with RestoredSite(tmp_path / "new", ports, volumes, nodes=3) as new:
+        bodies = {message.op: message.body for message in asyncio.run(read(new, talker.room))}
+        assert {op: bodies.get(op) for op in talker.acked} == talker.acked
+    assert "HALT" not in (tmp_path / "new.log").read_text(errors="replace")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("where", ["folder", "hdfs"])
+def test_what_a_site_has_shipped_becomes_a_cluster(
+    tmp_path: Path, free_ports: FreePorts, where: str, request: pytest.FixtureRequest
+) -> None:
+    ports = ports_in_a_row(free_ports)
+    archive, words = str(tmp_path / "archive"), []
+    if where == "hdfs":
+        hdfs = next(running(tmp_path / "hdfs", free_ports))
+        request.addfinalizer(lambda: [hdfs.kill(name) for name in [*hdfs.processes]])
+        archive, words = f"{hdfs.url}/restored", ["--ship-user", USER]
+    options = {"ship_target": archive, "ship_user": USER}
+    with LocalSite(tmp_path / "old", ports, nodes=1, geometry="small", **options) as old:
+        rooms = asyncio.run(write(old))
+        before = {name: asyncio.run(read(old, room)) for name, room in rooms.items()}
+        done = run("ship", "now", "--close", "--local", str(old.folder))
+        assert done.returncode == 0, done.stderr
+    words += ["--site", str(old.folder / SITE_FILE)]
+    with RestoredSite(tmp_path / "new", ports, [archive], nodes=1, words=words) as new:
+        assert "found" not in new.said
+        for name, room in rooms.items():
+            assert asyncio.run(read(new, room)) == before[name]
+        asyncio.run(go_on(new, rooms["one"]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from appliance.base.checksum import sha256
+from appliance.base.checksum import blake2b_128
 from appliance.base.errors import ChainError
 from appliance.base.layout import picked
 from appliance.base.limits import SECTOR_SIZE
@@ -231,7 +231,7 @@ class Rebuild:
         text = self._gap_room if creates else f"record {log_seq} was not restored"
         return encode(
             room_id=room_id,
-            msg_id=sha256(room_id + log_seq.to_bytes(8, "little"))[:16],
+            msg_id=blake2b_128(room_id + log_seq.to_bytes(8, "little")),
             author_id=0,
             body=text.encode(),
             client_id=room_creator_id(room_id, 0) if creates else FILLER_DEVICE,

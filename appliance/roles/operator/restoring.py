@@ -15,7 +15,7 @@ from appliance.drivers.nvme.reader import VolumeReader
 from appliance.drivers.nvme.volume import Write
 from appliance.formats import session as ses
 from appliance.formats.checkpoint import ROOM_ROW
-from appliance.formats.envelope import OPERATIONS_APPEND
+from appliance.formats.envelope import OPERATIONS_APPEND, Message
 from appliance.formats.geometry import SESSION_BLOCK_SIZE, Geometry
 from appliance.formats.record import SHARD_ROOM_ID
 from appliance.formats.room_name import room_id_of
@@ -203,7 +203,7 @@ class ShardRestore:
             self.on_progress(len(span.digests))
 
     def _prepared(self, rebuild: Rebuild, volume: VolumeSource) -> Iterator[SegmentWrite]:
-        for message in volume.prepares():
+        for message in self._log(volume):
             header = message.header
             if header.operation not in OPERATIONS_APPEND:
                 continue
@@ -212,6 +212,26 @@ class ShardRestore:
             yield from rebuild.apply(header.operation, header.timestamp, records)
             alone = volume.block.replica_count == 1
             self.outcome.uncommitted += not alone and header.op > volume.commit_max
+
+    def _log(self, newest: VolumeSource) -> Iterator[Message]:
+        """What was prepared behind the checkpoint of the volume with the newest log, in order and
+        linked, up to its head. What cannot be read in it is taken from another one: as a replica
+        repairs its log."""
+        volumes = [source for source in self._sources if isinstance(source, VolumeSource)]
+        op, digest = newest.begin
+        while op < newest.head_op:
+            op, known = op + 1, newest.header(op + 1)
+            found = (volume.prepare(op, digest) for volume in (newest, *volumes))
+            whole = (message for message in found if message is not None)
+            named = (m for m in whole if known is None or m.header.digest == known.digest)
+            message = next(named, None)
+            if message is None:
+                self.outcome.findings.append(
+                    f"{newest.name}: operations {op} to {newest.head_op} of its log cannot be read"
+                )
+                return
+            digest = message.header.digest
+            yield message
 
     # --- the other volumes
 

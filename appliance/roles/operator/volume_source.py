@@ -6,7 +6,6 @@
 Nothing is written, and no replica may work on the volume meanwhile.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.base.checksum import sha256
@@ -215,19 +214,19 @@ class VolumeSource:
         )
         return found.journal, head
 
-    def prepares(self) -> Iterator[Message]:
-        """What was prepared behind the checkpoint, in order, linked and whole: up to the head, or
-        to what cannot be read."""
-        op, digest = self._chain
-        while op < self.head_op:
-            op += 1
-            header = self._journal.at(op)
-            message = self._read(header) if header and header.parent == digest else None
-            if message is None:
-                self._say(f"operations {op} to {self.head_op} of its log cannot be read")
-                return
-            digest = message.header.digest
-            yield message
+    @property
+    def begin(self) -> tuple[int, bytes]:
+        """(op, digest) of the prepare that its checkpoint ends with."""
+        return self._chain
+
+    def header(self, op: int) -> Header | None:
+        """Of the prepare that its log has there, whether it can be read or not."""
+        return self._journal.at(op)
+
+    def prepare(self, op: int, parent: bytes) -> Message | None:
+        """The prepare of its log that follows `parent`, if it can be read here."""
+        header = self._journal.at(op)
+        return self._read(header) if header is not None and header.parent == parent else None
 
     def _read(self, header: Header) -> Message | None:
         slot = header.op % self.geometry.slot_count

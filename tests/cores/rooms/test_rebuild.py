@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from appliance.base.errors import ChainError
+from appliance.base.layout import offset_of
 from appliance.cores.rooms.rebuild import Cut, Rebuild
 from appliance.formats import record
 from appliance.formats.checkpoint import ROOM_ROW
@@ -74,7 +75,7 @@ def grown(geometry: Geometry, count: int) -> tuple[Shard, bytes]:
 
 
 def flipped(raw: bytes, slot: int, field: str) -> bytes:
-    offset = slot * RECORD_SIZE + (RECORD.fields or {})[field][1]
+    offset = slot * RECORD_SIZE + offset_of(RECORD, field)
     changed = bytearray(raw)
     changed[offset] ^= 4
     return bytes(changed)
@@ -190,7 +191,7 @@ def test_a_clock_that_was_corrected_is_once_more() -> None:
 def test_what_the_rules_refuse_is_no_log_of_ours() -> None:
     _, log = grown(SMALL, 2)
     stranger = bytearray(log[: 2 * RECORD_SIZE])
-    offset = (RECORD.fields or {})["client_seq"][1]
+    offset = offset_of(RECORD, "client_seq")
     stranger[offset] = 7  # of a device that has sent nothing yet
     with pytest.raises(ChainError, match="record 1 is whole, and refused .*: sequence_gap"):
         Anew(SMALL).take(bytes(stranger))
