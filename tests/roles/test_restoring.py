@@ -203,6 +203,33 @@ def test_what_is_broken_in_one_place_is_taken_from_another(
     assert log_of(volume_of(disk_folder / "third"))[: len(old)] == old
 
 
+def test_what_cannot_be_read_of_a_log_is_taken_from_another_volume(
+    site: WiredSite, told: Told, disk_folder: Path
+) -> None:
+    volume = volume_of(site.folder)
+    copy = disk_folder / "copy" / "node-1" / "shard-0"
+    shutil.copytree(volume, copy)
+    source = VolumeSource(volume)
+    op = source.begin[0] + 3
+    assert op < source.head_op
+    slot = op % SMALL.slot_count
+    flip(volume / "data", SMALL.wal_prepares_offset + slot * SMALL.message_size_max + 400)
+    alone = ("--site", str(site.folder / SITE_FILE))
+    code, said = told(volume, to=disk_folder / "new", words=alone)
+    assert code == 1 and "data is open in another process: stop that one first" in said
+    source.reader.close()
+    code, said = told(volume, to=disk_folder / "new", words=alone)
+    assert code == 0, said
+    assert f"operations {op} to {source.head_op} of its log cannot be read" in said
+    code, said = told(volume, copy, to=disk_folder / "third", words=alone)
+    assert code == 0, said
+    assert "cannot be read" not in said
+    assert f"one: goes on after op {MESSAGES + 1}\n" in said
+    assert len(log_of(volume_of(disk_folder / "new"))) < len(
+        log_of(volume_of(disk_folder / "third"))
+    )
+
+
 def test_an_interrupted_run_leaves_no_site_and_the_next_one_makes_it(
     site: WiredSite, told: Told, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

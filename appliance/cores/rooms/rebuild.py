@@ -11,10 +11,10 @@ once anything is to be taken behind it: with a record of a room of its own, whic
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 
-from appliance.base.checksum import blake2b_128
 from appliance.base.errors import ChainError
 from appliance.base.layout import picked
 from appliance.base.limits import SECTOR_SIZE
@@ -43,6 +43,7 @@ from appliance.formats.session import OK, RESULT, RESULT_NAMES
 SEGMENTS_BOUND = 1 << 31  # more than any volume has: a record that was stored had a place
 FILLER_DEVICE = b"tigerchat-filler"
 _LINKED = picked(RECORD, "room_id", "prev_hash", "seq", "log_seq")
+_PERSON = b"tc-filler"
 _ZERO32 = bytes(32)
 _NEW = (_ZERO32, 0)  # head of a room without records
 
@@ -228,10 +229,11 @@ class Rebuild:
         """For the place `number` behind the next one."""
         log_seq = self.rooms.log_seq + 1 + number
         room_id, creates = room_id_of(self._gap_room), not self.fillers
+        told = room_id + log_seq.to_bytes(8, "little")
         text = self._gap_room if creates else f"record {log_seq} was not restored"
         return encode(
             room_id=room_id,
-            msg_id=blake2b_128(room_id + log_seq.to_bytes(8, "little")),
+            msg_id=blake2b(told, digest_size=16, person=_PERSON).digest(),
             author_id=0,
             body=text.encode(),
             client_id=room_creator_id(room_id, 0) if creates else FILLER_DEVICE,
