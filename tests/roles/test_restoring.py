@@ -185,21 +185,22 @@ def test_what_is_broken_in_one_place_is_taken_from_another(
     old = log_of(volume)
     archive, first = tmp_path / "shipped", [Part(1, 100), Part(101, 200)]
     name = shipped(site, archive, old, first)
+    copy = tmp_path / "copy" / "node-0" / "shard-0"
+    shutil.copytree(volume, copy)
+    flip(copy / "segments" / "000000", 60 * RECORD_SIZE + 100)
     flip(volume / "segments" / "000000", 30 * RECORD_SIZE + 100)
     file = next(archive.rglob(name))
     flip(file, 48 + 60 * RECORD_SIZE + 100)
-    copy = tmp_path / "copy" / "node-0" / "shard-0"
-    shutil.copytree(volume, copy)
     code, said = told(volume, archive, to=disk_folder / "new")
     assert code == 0, said
     assert "segment 0: leaf 4 is broken" in said
     assert f"{name}: is damaged" in said
     assert "are lost" in said, "neither vouches for records 31 to 35 in whole"
     (disk_folder / "third").mkdir()
-    flip(file, 48 + 60 * RECORD_SIZE + 100)  # whole again
-    code, said = told(volume, archive, to=disk_folder / "third")
+    code, said = told(volume, copy, to=disk_folder / "third")
     assert code == 0, said
-    assert "are lost" not in said
+    assert "leaf 4 is broken" in said and "leaf 8 is broken" in said
+    assert "are lost" not in said, "each vouches for what the other has broken"
     assert log_of(volume_of(disk_folder / "third"))[: len(old)] == old
 
 
@@ -309,12 +310,14 @@ def test_a_log_whose_begin_was_dropped_goes_on_if_the_rest_is_whole(
 
 
 @contextmanager
-def listening(nodes: list[NodeFolder]) -> Iterator[None]:
-    """Somebody shows the keys of these nodes where replicas of shard 0 listen."""
+def listening(nodes: list[NodeFolder], whose: NodeFolder | None = None) -> Iterator[None]:
+    """Somebody shows the keys of these nodes, or that of `whose`, where replicas of shard 0
+    listen."""
     with ExitStack() as open_ones:
         for node in nodes:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(node.path / TLS_CERTIFICATE_FILE, node.path / TLS_KEY_FILE)
+            keys = (whose or node).path
+            context.load_cert_chain(keys / TLS_CERTIFICATE_FILE, keys / TLS_KEY_FILE)
             socket_ = socket.create_server((node.node.host, node.node.peer_port))
             door = open_ones.enter_context(context.wrap_socket(socket_, server_side=True))
             threading.Thread(target=_take_all, args=(door,), daemon=True).start()
@@ -345,3 +348,6 @@ def test_who_is_a_quorum_is_named_and_who_is_less_is_told(told: Told, disk_folde
         assert code == 0, said
         assert "shard 0 has no quorum any more; there answers node-2" in said
         assert load_site(disk_folder / "new" / SITE_FILE).cluster != nodes[0].site.cluster
+        with listening(nodes[1:], whose=nodes[0]):
+            code, said = told(volume_of(old), to=disk_folder / "third")
+        assert code == 0 and "answers" not in said, "at its address is somebody else"

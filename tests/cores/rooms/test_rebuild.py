@@ -8,9 +8,16 @@ from appliance.base.errors import ChainError
 from appliance.base.layout import offset_of
 from appliance.cores.rooms.rebuild import Cut, Rebuild
 from appliance.formats import record
-from appliance.formats.checkpoint import ROOM_ROW
+from appliance.formats.checkpoint import ROOM_ROW, ShippingState
 from appliance.formats.envelope import OPERATION_APPEND, OPERATION_APPEND_CLOCK
-from appliance.formats.event import Correction, encode_correction
+from appliance.formats.event import (
+    SHIP_CLAIM,
+    Correction,
+    Shipped,
+    encode_correction,
+    encode_retain,
+    encode_shipped,
+)
 from appliance.formats.geometry import PRODUCTION, RECORD_SIZE, SMALL, Geometry
 from appliance.formats.record import RECORD, record_hash
 from appliance.formats.room_name import room_id_of
@@ -179,7 +186,7 @@ def test_a_clock_that_was_corrected_is_once_more() -> None:
     shard.operation = OPERATION_APPEND_CLOCK
     assert shard.apply(50, shard.timestamp + 1000, bytes(body))[0].code == OK
     shard.operation = OPERATION_APPEND
-    shard.commit(make(0, 1, 6), make(1, 2, 6))
+    shard.commit(make(0, 1, 6), advance_us=1)  # a microsecond behind it
     shard.rooms.flush()
     shard.write()
     anew = Anew(SMALL)
@@ -195,3 +202,22 @@ def test_what_the_rules_refuse_is_no_log_of_ours() -> None:
     stranger[offset] = 7  # of a device that has sent nothing yet
     with pytest.raises(ChainError, match="record 1 is whole, and refused .*: sequence_gap"):
         Anew(SMALL).take(bytes(stranger))
+
+
+def test_a_new_cluster_keeps_all_and_has_shipped_nothing_and_claims_go_on_counting() -> None:
+    shard, _ = grown(SMALL, 60)
+    claim = encode_shipped(Shipped(SHIP_CLAIM, 2, 1))
+    dropped = encode_retain(1, unshipped=True)
+    for number, (kind, body) in enumerate(
+        ((record.KIND_SHIPPED, claim), (record.KIND_RETAIN, dropped)), 1
+    ):
+        assert shard.one(shard_record(kind, number, body)).code == OK
+    shard.rooms.flush()
+    shard.write()
+    assert (shard.rooms.oldest_segment, shard.rooms.shipper_cursor) == (1, 100)
+    anew = Anew(SMALL)
+    anew.take(log_of(shard.extents, shard.rooms.log_seq, SMALL))
+    anew.finish()
+    state = anew.rebuild.state()
+    assert (state.oldest_segment, state.oldest_segment_before, state.shipper_cursor) == (0, 0, 0)
+    assert state.shipping == ShippingState(generation=1, node=2)
