@@ -231,6 +231,29 @@ def test_what_cannot_be_read_of_a_log_is_taken_from_another_volume(
     )
 
 
+def test_a_node_of_a_new_site_gets_the_state_that_every_other_one_gets(
+    site: WiredSite, told: Told, disk_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    volume, new = volume_of(site.folder), disk_folder / "new"
+    assert told(volume, to=new)[0] == 0
+    node = new / "node-0"
+    expected = log_of(volume_of(new))
+    states = []
+    for _ in range(2):
+        shutil.rmtree(node / "shard-0")
+        (node / "formatted").unlink()
+        code = main(["restore", "--from", str(volume), "--node-folder", str(node), "--brief"])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        states.append(next(line for line in said.out.splitlines() if ", state " in line))
+        assert log_of(node / "shard-0") == expected
+    assert states[0] == states[1]
+    code = main(["restore", "--from", str(volume), "--node-folder", str(node), "--brief"])
+    assert code == 2 and "the node is formatted" in capsys.readouterr().err
+    code = main(["restore", "--from", str(volume), "--node-folder", str(site.node(0))])
+    assert code == 2 and "has the site file of the old cluster" in capsys.readouterr().err
+
+
 def test_an_interrupted_run_leaves_no_site_and_the_next_one_makes_it(
     site: WiredSite, told: Told, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """A cluster that is gone is made anew from what is left of it, and goes on where it ended."""
 
 import asyncio
+import shutil
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from appliance.drivers.chat.client import Client, new_message_id
 from appliance.formats.site import SITE_FILE
 from tests.ports import FreePorts
 from tests.system.hdfs_site import USER, running
-from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+from tests.system.local_site import HEARS_NOBODY, LocalSite, ports_in_a_row, run, wait_until
 
 MESSAGES = 230  # more than two segments, a checkpoint or more, and some operations behind it
 ROOMS = ("one", "two")
@@ -35,8 +36,9 @@ class RestoredSite(LocalSite):
         *,
         nodes: int,
         words: Sequence[str] = (),
+        **settings: str,
     ) -> None:
-        super().__init__(folder, first_port, geometry="small", nodes=nodes)
+        super().__init__(folder, first_port, geometry="small", nodes=nodes, **settings)
         self.sources, self.words, self.said = sources, words, ""
 
     def _format(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -170,8 +172,47 @@ def test_what_a_site_has_shipped_becomes_a_cluster(
         done = run("ship", "now", "--close", "--local", str(old.folder))
         assert done.returncode == 0, done.stderr
     words += ["--site", str(old.folder / SITE_FILE)]
-    with RestoredSite(tmp_path / "new", ports, [archive], nodes=1, words=words) as new:
+    with RestoredSite(tmp_path / "new", ports, [archive], nodes=1, words=words, **options) as new:
         assert "found" not in new.said
         for name, room in rooms.items():
             assert asyncio.run(read(new, room)) == before[name]
         asyncio.run(go_on(new, rooms["one"]))
+        for words in (("ship", "now", "--close"), ("ship", "verify")):
+            done = run(*words, "--local", str(new.folder))
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+class RestoredApart(LocalSite):
+    """A site each node of which is restored by itself, as on machines of their own."""
+
+    source = ""
+
+    def _format(self, *words: str) -> subprocess.CompletedProcess[str]:
+        done = run(*words)
+        assert done.returncode == 0, done.stderr
+        said = set()
+        for node in self.nodes:
+            shutil.rmtree(self.place(node) / "shard-0")
+            (self.place(node) / "formatted").unlink()
+            own = ("--from", self.source, "--node-folder", str(self.place(node)), "--brief")
+            done = run("restore", *own, constants=HEARS_NOBODY)
+            assert done.returncode == 0, done.stderr
+            said.add(next(line for line in done.stdout.splitlines() if ", state " in line))
+        assert len(said) == 1
+        return done
+
+
+@pytest.mark.soak
+def test_machines_that_are_restored_each_by_itself_become_one_cluster(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
+    ports = ports_in_a_row(free_ports)
+    with LocalSite(tmp_path / "old", ports, nodes=1, geometry="small") as old:
+        rooms = asyncio.run(write(old))
+        before = {name: asyncio.run(read(old, room)) for name, room in rooms.items()}
+    RestoredApart.source = str(old.place(0) / "shard-0")
+    with RestoredApart(tmp_path / "new", ports, geometry="small") as new:
+        for name, room in rooms.items():
+            assert asyncio.run(read(new, room)) == before[name]
+        asyncio.run(go_on(new, rooms["one"]))
+    assert "HALT" not in (tmp_path / "new.log").read_text(errors="replace")
