@@ -327,7 +327,8 @@ def _tell_text(number: int, made: ShardRestore) -> None:
 
 def _room_line(room: RestoredRoom) -> str:
     name = f"{id_of(room.room_id)}, whose name is unknown" if room.name is None else room.name
-    line = f"{one_line(name)}: goes on after op {room.last_op}"
+    goes_on = f"goes on after op {room.last_op}" if room.last_op else "nothing of it is restored"
+    line = f"{one_line(name)}: {goes_on}"
     if room.lost:
         first, last = room.lost
         line += f"; ops {first} to {last} are lost, and perhaps later ones"

@@ -24,7 +24,7 @@ from appliance.roles.operator.archive_source import ArchiveSource
 from appliance.roles.operator.log_source import LogSource
 from appliance.roles.operator.old_cluster import refuse_quorum
 from appliance.roles.operator.volume_rows import chosen_superblock
-from appliance.roles.operator.volume_source import VolumeSource
+from appliance.roles.operator.volume_source import VolumeBroken, VolumeSource
 
 _CLUSTER = "cluster="
 
@@ -47,7 +47,7 @@ class Remains:
         for folder, _ in self.folders:
             try:
                 self.volumes.append(VolumeSource(folder))
-            except VolumeUnusable as error:
+            except (VolumeBroken, VolumeUnusable) as error:
                 self.unusable.append(f"{folder}: {error}")
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def refuse_lacking(found: Remains, sources: dict[int, list[LogSource]], lost: se
             f"{lacking[0]}: its rooms are gone then"
         )
     for number, given in sources.items():
-        first = min((first for source in given if (first := source.next_from(1))), default=1)
+        first = min((source.first_log_seq for source in given), default=1)
         if first > 1 and not any(isinstance(source, VolumeSource) for source in given):
             raise StorageError(
                 f"shard {number}: nothing that was named has its records up to {first - 1}, and "

@@ -204,6 +204,30 @@ def test_what_is_broken_in_one_place_is_taken_from_another(
     assert log_of(volume_of(disk_folder / "third"))[: len(old)] == old
 
 
+def test_a_broken_checkpoint_and_a_lost_segment_are_told_and_another_volume_has_them(
+    site: WiredSite, told: Told, disk_folder: Path
+) -> None:
+    volume = volume_of(site.folder)
+    old = log_of(volume)
+    copy = disk_folder / "copy" / "node-1" / "shard-0"
+    shutil.copytree(volume, copy)
+    source = VolumeSource(volume)
+    source.reader.close()
+    zone = SMALL.checkpoint_zone(source.begin[0]) * SMALL.checkpoint_zone_size
+    flip(volume / "data", SMALL.checkpoints_offset + zone + 300)
+    (volume / "segments" / "000000").unlink()
+    code, said = told(volume, to=disk_folder / "new")
+    assert code == 0, said
+    assert "its newest checkpoint is broken: the one before is taken" in said
+    assert "segment 0 cannot be read" in said
+    assert f"{SMALL.segment_records} records could not be verified" in said
+    assert "whose name is unknown: nothing of it is restored; ops 1 to" in said
+    code, said = told(volume, copy, to=disk_folder / "third")
+    assert code == 0, said
+    assert log_of(volume_of(disk_folder / "third"))[: len(old)] == old
+    assert f"one: goes on after op {MESSAGES + 1}\n" in said, "and the log behind it"
+
+
 def test_what_cannot_be_read_of_a_log_is_taken_from_another_volume(
     site: WiredSite, told: Told, disk_folder: Path
 ) -> None:

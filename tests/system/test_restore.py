@@ -16,7 +16,7 @@ from appliance.drivers.chat.access import Access
 from appliance.drivers.chat.client import Client, new_message_id
 from appliance.formats.site import SITE_FILE
 from tests.ports import FreePorts
-from tests.system.hdfs_site import USER, running
+from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import HEARS_NOBODY, LocalSite, ports_in_a_row, run, wait_until
 
 MESSAGES = 230  # more than two segments, a checkpoint or more, and some operations behind it
@@ -155,30 +155,37 @@ def test_two_of_three_volumes_lose_nothing_that_was_acknowledged_when_all_were_k
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("where", ["folder", "hdfs"])
-def test_what_a_site_has_shipped_becomes_a_cluster(
-    tmp_path: Path, free_ports: FreePorts, where: str, request: pytest.FixtureRequest
+def test_what_a_site_has_shipped_into_a_folder_becomes_a_cluster(
+    tmp_path: Path, free_ports: FreePorts
 ) -> None:
+    shipped_and_restored(tmp_path, free_ports, str(tmp_path / "archive"))
+
+
+@pytest.mark.soak
+def test_what_a_site_has_shipped_to_hdfs_becomes_a_cluster(
+    tmp_path: Path, free_ports: FreePorts, hdfs: Hdfs
+) -> None:
+    archive = f"{hdfs.url}/{fresh_folder()}"
+    shipped_and_restored(tmp_path, free_ports, archive, "--ship-user", USER)
+
+
+def shipped_and_restored(tmp_path: Path, free_ports: FreePorts, archive: str, *words: str) -> None:
+    """What lies there becomes a cluster, which serves all of it and ships in its turn."""
     ports = ports_in_a_row(free_ports)
-    archive, words = str(tmp_path / "archive"), []
-    if where == "hdfs":
-        hdfs = next(running(tmp_path / "hdfs", free_ports))
-        request.addfinalizer(lambda: [hdfs.kill(name) for name in [*hdfs.processes]])
-        archive, words = f"{hdfs.url}/restored", ["--ship-user", USER]
     options = {"ship_target": archive, "ship_user": USER}
     with LocalSite(tmp_path / "old", ports, nodes=1, geometry="small", **options) as old:
         rooms = asyncio.run(write(old))
         before = {name: asyncio.run(read(old, room)) for name, room in rooms.items()}
         done = run("ship", "now", "--close", "--local", str(old.folder))
         assert done.returncode == 0, done.stderr
-    words += ["--site", str(old.folder / SITE_FILE)]
+    words = (*words, "--site", str(old.folder / SITE_FILE))
     with RestoredSite(tmp_path / "new", ports, [archive], nodes=1, words=words, **options) as new:
         assert "found" not in new.said
         for name, room in rooms.items():
             assert asyncio.run(read(new, room)) == before[name]
         asyncio.run(go_on(new, rooms["one"]))
-        for words in (("ship", "now", "--close"), ("ship", "verify")):
-            done = run(*words, "--local", str(new.folder))
+        for verb in (("ship", "now", "--close"), ("ship", "verify")):
+            done = run(*verb, "--local", str(new.folder))
             assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -31,6 +31,7 @@ class ArchiveSource:
         self._files: list[tuple[int, int, str]] = []  # first, last log_seq, path
         self._listed: dict[str, mf.ShippedFile] = {}  # by name
         self._list(cluster, shard)
+        self.first_log_seq = min((first for first, _, _ in self._files), default=1)
         self.last_log_seq = max((last for _, last, _ in self._files), default=0)
         self._read: tuple[str, Span | None] = ("", None)  # the newest one
 

@@ -35,7 +35,8 @@ class LogSource(Protocol):
 
     name: str
     findings: list[str]  # what is wrong there, in words
-    last_log_seq: int  # of its committed records
+    first_log_seq: int  # of the records that it should have
+    last_log_seq: int
 
     def span(self, log_seq: int) -> Span | None:
         """Records from `log_seq` on, as many as are read at once; None: it has none there."""

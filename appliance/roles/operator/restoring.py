@@ -82,8 +82,8 @@ class ShardRestore:
 
     @property
     def first_log_seq(self) -> int:
-        """Of the oldest record that any of them may have."""
-        return min((first for s in self._sources if (first := s.next_from(1))), default=1)
+        """Of the oldest record that any of them should have."""
+        return min((source.first_log_seq for source in self._sources), default=1)
 
     @property
     def state_id(self) -> str:
@@ -180,12 +180,12 @@ class ShardRestore:
 
     def _segment_writes(self, rebuild: Rebuild, cluster: bytes) -> Iterator[SegmentWrite]:
         volumes = [source for source in self._sources if isinstance(source, VolumeSource)]
-        newest = max(volumes, key=lambda volume: volume.log, default=None)
-        if newest is not None and self.first_log_seq > 1:
-            yield from take_kept(rebuild, newest, self._sources, cluster)
-        if newest is not None:
-            yield from self._committed(rebuild, newest.last_log_seq)
-            yield from self._prepared(rebuild, newest)
+        if volumes:  # a checkpoint is of what was committed, whoever has it
+            base = max(volumes, key=lambda volume: volume.begin[0])
+            if self.first_log_seq > 1:
+                yield from take_kept(rebuild, base, self._sources, cluster)
+            yield from self._committed(rebuild, base.last_log_seq)
+            yield from self._prepared(rebuild, base, volumes)
         yield from self._committed(rebuild, self.last_log_seq)
         yield from rebuild.finish()
 
@@ -202,23 +202,26 @@ class ShardRestore:
             yield from rebuild.take(memoryview(span.records), span.digests, span.doubtful)
             self.on_progress(len(span.digests))
 
-    def _prepared(self, rebuild: Rebuild, volume: VolumeSource) -> Iterator[SegmentWrite]:
-        for message in self._log(volume):
+    def _prepared(
+        self, rebuild: Rebuild, base: VolumeSource, volumes: Sequence[VolumeSource]
+    ) -> Iterator[SegmentWrite]:
+        committed = max(volume.commit_max for volume in volumes)
+        alone = base.block.replica_count == 1
+        for message in self._log(base, volumes):
             header = message.header
             if header.operation not in OPERATIONS_APPEND:
                 continue
             assert ses.decode(message.body) is not None
             records = memoryview(message.body)[SESSION_BLOCK_SIZE:]
             yield from rebuild.apply(header.operation, header.timestamp, records)
-            alone = volume.block.replica_count == 1
-            self.outcome.uncommitted += not alone and header.op > volume.commit_max
+            self.outcome.uncommitted += not alone and header.op > committed
 
-    def _log(self, newest: VolumeSource) -> Iterator[Message]:
-        """What was prepared behind the checkpoint of the volume with the newest log, in order and
-        linked, up to its head. What cannot be read in it is taken from another one: as a replica
+    def _log(self, base: VolumeSource, volumes: Sequence[VolumeSource]) -> Iterator[Message]:
+        """What was prepared behind the checkpoint of `base`, in order and linked, up to the head of
+        the newest log. What cannot be read in that is taken from another volume: as a replica
         repairs its log."""
-        volumes = [source for source in self._sources if isinstance(source, VolumeSource)]
-        op, digest = newest.begin
+        newest = max(volumes, key=lambda volume: volume.log)
+        op, digest = base.begin
         while op < newest.head_op:
             op, known = op + 1, newest.header(op + 1)
             found = (volume.prepare(op, digest) for volume in (newest, *volumes))

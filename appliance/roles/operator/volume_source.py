@@ -12,7 +12,6 @@ from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError, StorageError
 from appliance.cores.vsr import open as opening
 from appliance.cores.vsr import recovery
-from appliance.cores.vsr.open import VolumeUnusable
 from appliance.cores.vsr.wal import parse_prepare
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats import checkpoint as ck
@@ -37,6 +36,10 @@ def _leave_as_it_is() -> None:
     """Nobody acknowledges what is read here."""
 
 
+class VolumeBroken(StorageError):
+    """Nothing there says what its records are."""
+
+
 class VolumeSource:
     """Opened, held, its front verified. StorageError where not even that can be read."""
 
@@ -50,13 +53,13 @@ class VolumeSource:
         self.block = loaded.superblock
         self._zone = 0  # where the checkpoint's tables lie
         self.manifest = self._manifest()
-        self.oldest_log_seq, self.last_log_seq = 1, 0
+        self.first_log_seq, self.last_log_seq = 1, 0
         self._leaf_ids: dict[int, list[bytes] | None] = {}  # segment -> of its leaves
         self._chain = (0, env.root(self.block.cluster, self.block.shard).digest)
         if self.manifest is not None:
             manifest = self.manifest
             self.last_log_seq = manifest.log_seq
-            self.oldest_log_seq = manifest.oldest_segment * self.geometry.segment_records + 1
+            self.first_log_seq = manifest.oldest_segment * self.geometry.segment_records + 1
             self._chain = (manifest.op, manifest.prepare_digest)
             self._read_footers(manifest)
         self._journal, self.head_op = self._recover(loaded.slots)
@@ -91,10 +94,9 @@ class VolumeSource:
                 self.findings.append(str(error))
             if which == zone:
                 self.findings.append("its newest checkpoint is broken: the one before is taken")
-        raise VolumeUnusable(
-            "CHECKPOINT_BROKEN",
-            "neither of its checkpoints is whole",
-            "restore from another volume, or from what was shipped",
+        raise VolumeBroken(
+            f"{self.name}: neither of its checkpoints is whole: restore from another volume, or "
+            "from what was shipped"
         )
 
     def _read_footers(self, manifest: ck.Manifest) -> None:
@@ -129,10 +131,9 @@ class VolumeSource:
                 start = self._zone + self.geometry.table_offset(name) + index * size
                 data = self.reader.read(start, size)
                 if data is None or sha256(data) != wanted:
-                    raise VolumeUnusable(
-                        "CHECKPOINT_BROKEN",
-                        f"chunk {index} of the table of {name} is broken",
-                        "restore from another volume, or from what was shipped",
+                    raise VolumeBroken(
+                        f"{self.name}: chunk {index} of the table of {name} is broken: restore "
+                        "from another volume, or from what was shipped"
                     )
                 found[name].append(data)
         return found
@@ -150,7 +151,7 @@ class VolumeSource:
     # --- committed records
 
     def next_from(self, log_seq: int) -> int | None:
-        first = max(log_seq, self.oldest_log_seq)
+        first = max(log_seq, self.first_log_seq)
         while first <= self.last_log_seq:
             number, slot = divmod(first - 1, self.geometry.segment_records)
             if self._extent(number) is not None:
@@ -165,7 +166,7 @@ class VolumeSource:
             return None
 
     def span(self, log_seq: int) -> Span | None:
-        if not self.oldest_log_seq <= log_seq <= self.last_log_seq:
+        if not self.first_log_seq <= log_seq <= self.last_log_seq:
             return None
         geometry = self.geometry
         number, slot = divmod(log_seq - 1, geometry.segment_records)
