@@ -226,8 +226,10 @@ class ShardRestore:
             op, known = op + 1, newest.header(op + 1)
             found = (volume.prepare(op, digest) for volume in (newest, *volumes))
             whole = (message for message in found if message is not None)
-            named = (m for m in whole if known is None or m.header.digest == known.digest)
-            message = next(named, None)
+            following = newest.header(op + 1)
+            named = known.digest if known else following.parent if following else None
+            fitting = (m for m in whole if named in (None, m.header.digest))
+            message = next(fitting, None)
             if message is None:
                 self.outcome.findings.append(
                     f"{newest.name}: operations {op} to {newest.head_op} of its log cannot be read"
