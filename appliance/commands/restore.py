@@ -297,14 +297,14 @@ def _tell_json(number: int, outcome: Outcome) -> None:
             "lost": list(room.lost) if room.lost else None,
         }
         click.echo(json_line({"kind": "room", "shard": number, **row}))
-    row = {
+    whole: dict[str, Any] = {
         "log_seq": outcome.log_seq,
         "unreadable": outcome.unreadable,
         "uncommitted": outcome.uncommitted,
         "gap_room": outcome.gap_room,
         "findings": outcome.findings,
     }
-    click.echo(json_line({"kind": "shard", "shard": number, **row}))
+    click.echo(json_line({"kind": "shard", "shard": number, **whole}))
 
 
 def _tell_text(number: int, made: ShardRestore) -> None:

@@ -36,10 +36,14 @@ class RestoredSite(LocalSite):
         *,
         nodes: int,
         words: Sequence[str] = (),
-        **settings: str,
+        **settings: Any,
     ) -> None:
         super().__init__(folder, first_port, geometry="small", nodes=nodes, **settings)
         self.sources, self.words, self.said = sources, words, ""
+
+    def __enter__(self) -> "RestoredSite":
+        super().__enter__()
+        return self
 
     def _format(self, *words: str) -> subprocess.CompletedProcess[str]:
         done = restored(
@@ -172,7 +176,7 @@ def test_what_a_site_has_shipped_to_hdfs_becomes_a_cluster(
 def shipped_and_restored(tmp_path: Path, free_ports: FreePorts, archive: str, *words: str) -> None:
     """What lies there becomes a cluster, which serves all of it and ships in its turn."""
     ports = ports_in_a_row(free_ports)
-    options = {"ship_target": archive, "ship_user": USER}
+    options: dict[str, Any] = {"ship_target": archive, "ship_user": USER}
     with LocalSite(tmp_path / "old", ports, nodes=1, geometry="small", **options) as old:
         rooms = asyncio.run(write(old))
         before = {name: asyncio.run(read(old, room)) for name, room in rooms.items()}

@@ -42,7 +42,7 @@ def take_kept(
         ids = [room_id.tobytes() for room_id in rooms["room_id"]]
         links = dict(zip(ids, rooms["previous"].tolist(), strict=True))
         footer = encode_footer(
-            span.records,
+            memoryview(span.records),
             cluster=cluster,
             shard=manifest.shard,
             number=number,

@@ -12,6 +12,7 @@ from appliance.base.checksum import sha256
 from appliance.base.errors import FormatError, StorageError
 from appliance.cores.vsr import open as opening
 from appliance.cores.vsr import recovery
+from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.wal import parse_prepare
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats import checkpoint as ck
@@ -194,7 +195,7 @@ class VolumeSource:
 
     # --- the log behind the checkpoint
 
-    def _recover(self, slots: list[recovery.Slot]) -> tuple[recovery.Journal, int]:
+    def _recover(self, slots: list[recovery.Slot]) -> tuple[Journal, int]:
         """The journal as a start would have it, and the op of its head."""
         block, geometry = self.block, self.geometry
         found = recovery.recover(
