@@ -42,7 +42,7 @@ from appliance.node.restore_site import (
     survey,
 )
 from appliance.roles.operator.log_source import LogSource
-from appliance.roles.operator.restoring import Outcome, RestoredRoom, ShardRestore, gap_room_of
+from appliance.roles.operator.restoring import RestoredRoom, ShardRestore, gap_room_of
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -185,10 +185,10 @@ class _Wish:
 def _make(wish: _Wish, remains: Remains) -> "_Making":
     """Refuse what must not be; then make the site or the node."""
     refuse_living(remains, gone=wish.old_is_gone, say=wish.say)
-    remains.open()
+    remains.open(wish.say)
     for reason in remains.unusable:
         wish.say(f"not used: {reason}")
-    sources = {number: remains.sources(number) for number in range(remains.shards)}
+    sources = {number: remains.sources(number, wish.say) for number in range(remains.shards)}
     refuse_lacking(remains, sources, set(wish.lost))
     held = next((volume.geometry for volume in remains.volumes), GEOMETRIES[wish.geometry])
     geometry = next(name for name, sizes in GEOMETRIES.items() if sizes == held)
@@ -254,7 +254,6 @@ class _Making:
     ) -> None:
         self._remains, self._sources, self._node, self._quiet = remains, sources, node, quiet
         self._shards: dict[int, ShardRestore] = {}
-        self._ids: dict[int, str] = {}
 
     def writes(self, *sizes: Any, shard: int, **group: Any) -> Any:
         """What a volume of `shard` begins with; as `format_writes`."""
@@ -278,7 +277,7 @@ class _Making:
         """How far each room goes on, and what nobody can know."""
         for number, made in sorted(self._shards.items()):
             if as_json:
-                _tell_json(number, made.outcome)
+                _tell_json(number, made)
             else:
                 _tell_text(number, made)
         if not as_json:
@@ -288,7 +287,8 @@ class _Making:
             click.echo(f"restore: done: `{start}`")
 
 
-def _tell_json(number: int, outcome: Outcome) -> None:
+def _tell_json(number: int, made: ShardRestore) -> None:
+    outcome = made.outcome
     for room in outcome.rooms:
         row = {
             "room": room.name,
@@ -299,6 +299,7 @@ def _tell_json(number: int, outcome: Outcome) -> None:
         click.echo(json_line({"kind": "room", "shard": number, **row}))
     whole: dict[str, Any] = {
         "log_seq": outcome.log_seq,
+        "state": made.state_id,
         "unreadable": outcome.unreadable,
         "uncommitted": outcome.uncommitted,
         "gap_room": outcome.gap_room,

@@ -42,9 +42,10 @@ class Remains:
     unusable: list[str] = field(default_factory=list)  # why others were not, in words
     archives: list[Target] = field(default_factory=list)
 
-    def open(self) -> None:
+    def open(self, say: Callable[[str], None]) -> None:
         """Verify the fronts of the volumes, and keep others from working on them."""
         for folder, _ in self.folders:
+            say(f"reads checkpoint and log of {folder}")
             try:
                 self.volumes.append(VolumeSource(folder))
             except (VolumeBroken, VolumeUnusable) as error:
@@ -55,8 +56,10 @@ class Remains:
         for volume in self.volumes:
             volume.reader.close()
 
-    def sources(self, shard: int) -> list[LogSource]:
+    def sources(self, shard: int, say: Callable[[str], None]) -> list[LogSource]:
         """Of one shard: volumes, of the newest log first, then archives."""
+        for target in self.archives:
+            say(f"lists what lies at {target.describe()} of shard {shard}")
         volumes = [volume for volume in self.volumes if volume.block.shard == shard]
         volumes.sort(key=lambda volume: volume.log, reverse=True)
         folder = shard_folder(self.cluster, shard)

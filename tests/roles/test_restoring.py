@@ -400,3 +400,26 @@ def test_who_is_a_quorum_is_named_and_who_is_less_is_told(told: Told, disk_folde
         with listening(nodes[1:], whose=nodes[0]):
             code, said = told(volume_of(old), to=disk_folder / "third")
         assert code == 0 and "answers" not in said, "at its address is somebody else"
+
+
+def test_a_shard_of_which_nothing_is_left_begins_empty_if_that_is_said(
+    told: Told, disk_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = disk_folder / "old", disk_folder / "new"
+    words = ["--nodes", "1", "--shards", "2", "--no-farm", "--no-objects", "--brief"]
+    assert main(["format", "--local", str(old), *words, "--geometry", "small"]) == 0
+    code, said = told(volume_of(old), to=new)
+    assert code == 2 and "nothing that was named is of shard 1" in said
+    damaged = old / "node-0" / "shard-1"
+    for copy in range(4):
+        flip(damaged / "data", copy * 64 * 1024 + 100)
+    code, said = told(volume_of(old), damaged, to=new)
+    assert code == 2 and "SUPERBLOCK_MISSING" in said
+    code, said = told(volume_of(old), to=new, words=("--lost-shard", "1", "--json"))
+    assert code == 0, said
+    shards = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert [(row["shard"], row["log_seq"]) for row in shards] == [(0, 0), (1, 0)]
+    for shard in range(2):
+        source = VolumeSource(new / "node-0" / f"shard-{shard}")
+        source.reader.close()
+        assert source.manifest is not None and not source.findings
