@@ -30,7 +30,7 @@ from tests.ports import FreePorts
 
 Doors = dict[str, dict[str, Any] | None]
 Told = Callable[..., tuple[int, str, str]]
-PATIENCE_S = 0.3
+PATIENCE_S, PAUSE_S = 0.05, 0.01  # who is scripted lacks what it lacks at the first look already
 REPLICAS, STANDBY = 3, 3
 
 
@@ -44,6 +44,11 @@ def folder(
     made = tigerchat("format", "--local", folder, *words, "--geometry", "small", "--brief")
     assert made.returncode == 0, made.stderr
     return folder
+
+
+@pytest.fixture(autouse=True)
+def brief_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrading, "PAUSE_S", PAUSE_S)
 
 
 @pytest.fixture
