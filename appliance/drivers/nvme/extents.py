@@ -95,17 +95,17 @@ class Extents:
             self.path(extent).unlink()
         self._sync_folder()
 
-    def make(self, extent: int) -> None:
-        """Have `extent` there, durable zeros, before this returns. StorageError when there is no
-        room."""
+    def make(self, extent: int, *, write: bool = True) -> None:
+        """Have `extent` there, durable zeros, before this returns; without the `write`, as
+        `zero_fill` has it. StorageError when there is no room."""
         self._urgent.set()
         with self._making:
             try:
-                self._make(extent)
+                self._make(extent, write)
             finally:
                 self._urgent.clear()
 
-    def _make(self, extent: int) -> None:
+    def _make(self, extent: int, write: bool = True) -> None:
         if extent in self._present:
             return
         if self._zeros is None:
@@ -114,7 +114,7 @@ class Extents:
         fresh = path.with_name(path.name + ".new")
         fd = open_direct(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            zero_fill(fd, path, self.size, self._zeros, self._pause, flush=self._flush)
+            zero_fill(fd, path, self.size, self._zeros, self._pause, write=write, flush=self._flush)
         except StorageError:
             with contextlib.suppress(OSError):  # the error that matters is already on its way
                 fresh.unlink()

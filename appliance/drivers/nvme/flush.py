@@ -12,7 +12,7 @@ from appliance.drivers.nvme.latency import percentile
 SAMPLES_SINGLE = 100  # durable writes of one sector, for each method
 SAMPLES_GROUP = 25  # groups of GROUP_WRITES scattered sectors
 GROUP_WRITES = 4
-BRIEF_SHARE = 10  # one in so many samples of a brief measurement
+BRIEF_SHARE = 25  # one in so many samples of a brief measurement
 _STRIDE = 37  # sectors between two writes: no two of a group are neighbours
 
 

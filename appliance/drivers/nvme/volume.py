@@ -48,7 +48,7 @@ from appliance.formats.volume_label import LABEL_OFFSETS, encode_label
 
 GEOMETRIES = {"production": PRODUCTION, "small": SMALL}
 _FORMAT = 1
-_READERS = 4  # threads of read_many, at process start only
+_READERS = _WRITERS = 8  # threads of read_many, at process start only; of format
 _DATA, _SEGMENTS, _FACTS = devices.DATA, devices.SEGMENTS, "volume.json"
 # all that a volume's folder may hold
 FILES = frozenset((_DATA, f"{_DATA}.new", _SEGMENTS, _FACTS, "volume.new"))
@@ -111,7 +111,7 @@ def _make_files(
     extents = Extents(segments, sizes.extent_size, segments_max, flush.method)
     extents.scan()
     for extent in range(EXTENTS_AT_FORMAT):
-        extents.make(extent)
+        extents.make(extent, write=not brief)
     extents.close()
     return {"flush": asdict(flush), "measured": figures}
 
@@ -145,23 +145,36 @@ def _make_on_device(
 
 
 def _write_all(fd: int, path: Path, writes: Iterable[Write]) -> None:
-    """Neighbours that follow each other go in one transfer."""
+    """Several at once, as each waits for the device; neighbours that follow each other go in one
+    transfer."""
     staging = aligned_buffer(IO_GROUP_SIZE_MAX)
-    start = held = 0
-    for address, data in writes:
-        size = len(data)
-        assert address % SECTOR_SIZE == 0 and size % SECTOR_SIZE == 0
-        if address != start + held or held + size > len(staging):
-            _write_at(fd, path, staging[:held], start)
-            start, held = address, 0
-        staging[held : held + size] = data
-        held += size
-    _write_at(fd, path, staging[:held], start)
+    runs: list[tuple[int, int, int]] = []  # address, start in the buffer, size
+    held = 0
+
+    def write(part: list[tuple[int, int, int]]) -> None:
+        for address, start, size in part:
+            _write_at(fd, path, staging[start : start + size], address)
+
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        for address, data in writes:
+            size = len(data)
+            assert address % SECTOR_SIZE == 0 and size % SECTOR_SIZE == 0
+            if held + size > len(staging):
+                list(pool.map(write, (runs[first::_WRITERS] for first in range(_WRITERS))))
+                runs, held = [], 0
+            staging[held : held + size] = data
+            before, start, length = runs[-1] if runs else (0, 0, 0)
+            if length and before + length == address:
+                runs[-1] = (before, start, length + size)
+            else:
+                runs.append((address, held, size))
+            held += size
+        list(pool.map(write, (runs[first::_WRITERS] for first in range(_WRITERS))))
 
 
 def _write_at(fd: int, path: Path, data: memoryview, address: int) -> None:
     try:
-        if len(data) and os.pwrite(fd, data, address) != len(data):
+        if os.pwrite(fd, data, address) != len(data):
             raise StorageError(f"{path}: short write at {address}: check the disk")
     except OSError as error:
         raise StorageError(
@@ -276,6 +289,7 @@ class Volume:
         self._held: list[ReadItem] = []
         self._failed = False
         self._lanes: tuple[Lane, Lane] | None = None
+        self._readers = ThreadPoolExecutor(_READERS, "volume-read")  # until lanes run
 
     def _open(self, method: str, slow: float) -> tuple[DirectFile, Extents | DeviceExtents]:
         """The data and the extents: nobody else has them open."""
@@ -358,8 +372,7 @@ class Volume:
         assert self._lanes is None
         try:
             self._data.flush()
-            with ThreadPoolExecutor(_READERS) as flushers:
-                list(flushers.map(flush_file, self._extents.files()))
+            list(self._readers.map(flush_file, self._extents.files()))
             if self.device is None:
                 sync_folder(self.folder / _SEGMENTS)
             sync_folder(self.folder)
@@ -379,8 +392,7 @@ class Volume:
             return self._read_some(ranges)
         share = -(-len(ranges) // _READERS)
         shares = [ranges[at : at + share] for at in range(0, len(ranges), share)]
-        with ThreadPoolExecutor(_READERS) as readers:
-            return [data for some in readers.map(self._read_some, shares) for data in some]
+        return [data for some in self._readers.map(self._read_some, shares) for data in some]
 
     def _read_some(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
         """One thread's share, in order; neighbours in one call."""
@@ -428,6 +440,7 @@ class Volume:
         """Start the lanes. Completions arrive in the loop, a list for each group; `on_failed(code,
         reason)` once."""
         assert self._lanes is None
+        self._readers.shutdown()
         self._on_writes_done, self._on_reads_done, self._on_failed = (
             on_writes_done,
             on_reads_done,
@@ -588,6 +601,7 @@ class Volume:
 
     def close(self) -> None:
         """Finish what is queued, stop the lanes, close the files and give up the lock."""
+        self._readers.shutdown()
         if self._lanes is not None:
             for lane in self._lanes:
                 lane.close()

@@ -21,6 +21,7 @@ import uvloop
 from appliance.base.errors import StorageError
 from appliance.base.limits import IO_SAMPLES, MIB, SECTOR_SIZE
 from appliance.drivers.nvme import flushes
+from appliance.drivers.nvme import volume as volume_module
 from appliance.drivers.nvme.direct import FLUSH_METHODS, DirectFile
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.latency import Latency
@@ -86,6 +87,22 @@ def test_format_leaves_zeros_but_for_what_it_was_told_to_write(disk_folder: Path
     assert [path.name for path in extents] == ["000000", "000001"]
     assert all(path.read_bytes() == bytes(SMALL.extent_size) for path in extents)
     assert (place / "data").stat().st_blocks * 512 >= SMALL.data_size  # written, not a hole
+
+
+def test_format_writes_neighbours_and_scattered_sectors_of_any_number_to_their_places(
+    disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than its buffer holds."""
+    monkeypatch.setattr(volume_module, "IO_GROUP_SIZE_MAX", 50 * SECTOR_SIZE)
+    sectors = SMALL.data_size // SECTOR_SIZE
+    places = [*range(sectors // 3), *range(sectors - 1, sectors // 3, -2)]
+    writes = [(place * SECTOR_SIZE, numbered_sector(1 + place)) for place in places]
+    folder = disk_folder / "shard-0"
+    create(folder, geometry="small", segments_max=SEGMENTS_MAX, writes=writes, brief=True)
+    wanted = bytearray(SMALL.data_size)
+    for address, sector in writes:
+        wanted[address : address + SECTOR_SIZE] = sector
+    assert (folder / "data").read_bytes() == wanted
 
 
 def test_format_measures_every_way_to_flush_and_keeps_the_figures(folder: Path) -> None:
