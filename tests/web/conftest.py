@@ -13,6 +13,28 @@ from tests.web.site import LiveSite
 from tests.web.window import SIZE, Kept, Window, Windows
 
 CHROMIUM = "/usr/bin/chromium"
+# What no page of ours uses. The first ones are pages of Chromium's own, two for each window, which
+# take more time than that window; the rest is Playwright's list, as the last one that is said
+# counts alone.
+DISABLED = (
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "SpareRendererForSitePerProcess",
+    "AimEnabled",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "LensOverlay",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PaintHolding",
+    "PreconnectToSearch",
+    "ThirdPartyStoragePartitioning",
+)
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -22,6 +44,7 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--disable-features={','.join(DISABLED)}",
 ]
 
 

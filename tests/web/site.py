@@ -21,6 +21,12 @@ from tests.ports import FreePorts
 TOP = Path(__file__).resolve().parents[2]
 PORT_NAMES = ("peer_port", "client_port", "console_port", "objects_port", "farm_port")
 RIGHTS = {"*": ["read", "send", "moderate"]}
+# Between two looks of a console, while somebody looks and for so long after it: acts are told as
+# done by the next one.
+HURRIED = {
+    "appliance.roles.console.role.POLL_S": 0.3,
+    "appliance.roles.console.role.UNWATCHED_S": 2.0,
+}
 
 
 class LiveSite:
@@ -52,7 +58,7 @@ class LiveSite:
             with self.log(node).open("ab") as log:
                 self._begins[node] = log.tell()
                 self._processes[node] = forked.start(
-                    words, environment=os.environ, output=log.fileno()
+                    words, environment=os.environ, output=log.fileno(), constants=HURRIED
                 )
         for node in nodes or (0, 1, 2):
             try:
