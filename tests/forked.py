@@ -28,9 +28,16 @@ TOP = Path(__file__).parents[1]
 # Sites of tests are run by an executable that a run of tests names: then verbs are too.
 EXECUTABLE = os.environ.get("TIGERCHAT_TEST_EXECUTABLE")
 TITLE_MAX = 512  # characters of a fork's words
-# Pauses that no test need last through, by whole names of constants: what they are in a fork.
+# Pauses that no test need last through, and what costs time alone, by whole names of constants:
+# what they are in a fork.
 NO_CONSTANTS: Mapping[str, float] = {}
-ALWAYS: Mapping[str, float] = {"appliance.commands.status.RATE_S": 0.05}
+ALWAYS: Mapping[str, float] = {
+    "appliance.commands.status.RATE_S": 0.05,
+    "appliance.node.acting.AGAIN_S": 0.1,
+    "appliance.node.catching_up.POLL_S": 0.1,
+    "appliance.roles.operator.membership.AGAIN_S": 0.1,
+    "appliance.roles.console.role.SECRET_KIB": 1024,  # hashed at each start of a node
+}
 
 _lock = threading.Lock()
 _server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
@@ -176,7 +183,7 @@ def start(
         "folder": str(Path.cwd()),
         "namespace": namespace,
         "session": True,
-        "constants": dict(constants),
+        "constants": {**ALWAYS, **constants},
     }
     nothing = os.open(os.devnull, os.O_RDWR)
     own = [nothing]

@@ -503,9 +503,20 @@ class LocalSite:
         port = self.site.nodes[node].client_port
         return any(
             connection.laddr.port == port
-            for process in self.processes(node, "edge")
-            for connection in _listening(process)
+            for process in self._descendants(node)
+            for connection in _listening(process, "edge")
         )
+
+    def _descendants(self, node: int) -> Iterator[psutil.Process]:
+        """What this process has started on a node, and what that has: found at once, unlike by
+        `processes`, which looks at all of the machine."""
+        started = [self.supervisors.get(node), self.roles.get((node, "edge"))]
+        pids = [process.pid for process in started if process is not None]
+        for pid in pids:
+            with suppress(psutil.NoSuchProcess, OSError):
+                yield psutil.Process(pid)
+                tasks = Path("/proc", str(pid), "task").glob("*/children")
+                pids += [int(child) for task in tasks for child in task.read_text().split()]
 
     # --- disks
 
@@ -517,8 +528,10 @@ class LocalSite:
         return map(json.loads, done.stdout.splitlines())
 
 
-def _listening(process: psutil.Process) -> list[Any]:
+def _listening(process: psutil.Process, role: str) -> list[Any]:
     try:
+        if role not in words_of(process):
+            return []
         return [c for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     except psutil.Error:
         return []
