@@ -1,7 +1,6 @@
 """The program as its users run it: a process, what it printed, its exit code."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from appliance.__main__ import tigerchat as tigerchat_group
-from tests import forked
+from tests import forked, removal
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.local_site import LocalSite, ports_in_a_row
@@ -82,7 +81,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) -> 
     folder = tmp_path_factory.mktemp("serving") / "site"
     with LocalSite(folder, ports_in_a_row(free_ports), log_level="warning") as site:
         yield site
-    shutil.rmtree(folder)
+    removal.remove(folder)
 
 
 @pytest.fixture

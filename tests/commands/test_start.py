@@ -26,7 +26,7 @@ from appliance.node import local_site
 from appliance.node import ports as node_ports
 from appliance.node import start as node_start
 from appliance.node.catalogue import ROLES
-from tests import forked
+from tests import forked, removal
 from tests.commands.conftest import COMMAND, TOP, Sentence, Tigerchat, environment
 from tests.killed import kill_whole
 from tests.patience import HUNG_S
@@ -128,7 +128,7 @@ def single(
     assert tigerchat("format", "--local", folder, "--nodes", 1, "--brief").returncode == 0
     give_ports(folder, free_ports(5))
     yield folder
-    shutil.rmtree(folder)
+    removal.remove(folder)
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_a_new_folder_becomes_three_nodes_that_serve_stop_and_continue(
     assert tigerchat(*words).stdout.count("hello") == 1
     assert site.stop(signal.SIGTERM) == 0
     assert site.processes() == []
-    shutil.rmtree(folder)
+    removal.remove(folder)
 
 
 @pytest.mark.parametrize("is_brief", [False, True])
@@ -277,7 +277,7 @@ def test_a_site_whose_members_changed_is_started_by_the_same_words(
     assert tigerchat("room", "create", "after all this", *local).returncode == 0
     assert site.stop() == 0
     assert "Traceback" not in site.printed(), "no edge has died"
-    shutil.rmtree(folder)
+    removal.remove(folder)
 
 
 def test_every_process_that_is_killed_comes_back_and_the_site_serves(

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.supervisor import STUCK_S_MAX
 from appliance.roles.operator.federation import ask
 from appliance.roles.operator.leading import step_down
+from tests import removal
 from tests.formats.test_nvme_health import page
 from tests.killed import below, kill_whole
 from tests.packaging import frozen
@@ -162,7 +162,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts) ->
     folder = tmp_path_factory.mktemp("booted") / "m"
     (folder / "disk").mkdir(parents=True)
     with contextlib.ExitStack() as closed:
-        closed.callback(shutil.rmtree, folder)
+        closed.callback(removal.remove, folder)
         screen = closed.enter_context(Screen())
         disk = closed.enter_context(emulated_disk(folder / "disk", page()))
         made = Machines(folder, ports_in_a_row(free_ports), screen, disk)

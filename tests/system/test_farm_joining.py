@@ -2,7 +2,6 @@
 takes the place of a lost one there; a node that is removed is a member no more."""
 
 import json
-import shutil
 import ssl
 import time
 import urllib.error
@@ -25,7 +24,7 @@ from appliance.drivers.host.node_folder import (
 from appliance.drivers.network.ask import status_of
 from appliance.formats.site import FARM, SITE_FILE, load_site
 from appliance.formats.status.farm import FarmStatus
-from tests import forked
+from tests import forked, removal
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
 from tests.system.invitation import Invitation, done
@@ -204,7 +203,7 @@ def test_a_machine_takes_the_place_of_a_lost_one_in_the_farm_as_well(
         lost = made.leader(0, 1, 2) - 1
         left = [node for node in range(3) if node != lost]
         site.kill_node(lost)
-        shutil.rmtree(site.place(lost))
+        removal.remove(site.place(lost))
         key = ("--farm-key", str(site.folder / FARM_KEY_FILE))
         made.join(left[0], "--replace", f"node-{lost}", *key)
         members = {node + 1 for node in left} | {4}

@@ -2,7 +2,6 @@
 code, while clients write; nothing acknowledged is lost. What cannot be used is refused by name."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from appliance.drivers.chat.client import Client
 from appliance.formats.site import SITE_FILE, load_site
+from tests import removal
 from tests.ports import FreePorts
 from tests.system.chat_load import Writer, pace, unhurried
 from tests.system.disk_history import histories
@@ -78,7 +78,7 @@ class Operator:
         """A node is killed, its folder deleted, and a code of another one gives its place to a new
         machine."""
         self.site.kill_node(lost)
-        shutil.rmtree(self.site.place(lost))
+        removal.remove(self.site.place(lost))
         self.flows()
         name = f"node-{by}"
         invitation = Invitation(self.site, asked, name, "--replace", f"node-{lost}")

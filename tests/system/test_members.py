@@ -3,7 +3,6 @@ lost."""
 
 import asyncio
 import json
-import shutil
 import ssl
 import time
 import urllib.request
@@ -17,6 +16,7 @@ import pytest
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.formats.site import SITE_FILE, load_site
+from tests import removal
 from tests.ports import FreePorts
 from tests.system.chat_load import Writer, pace, unhurried
 from tests.system.console_session import ConsoleSession
@@ -161,7 +161,7 @@ class Operator:
     def lose_and_recover(self, node: int) -> None:
         self.kill(node)
         place = self.site.place(node)
-        shutil.rmtree(place / "shard-0")
+        removal.remove(place / "shard-0")
         (place / "formatted").unlink()
         assert "knows this node" in refused("format", "--node-folder", str(place))
         (place / "formatted").write_text("by hand")
@@ -263,7 +263,7 @@ def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path: Path, free_ports: 
     with site:
         for node in (0, 1):
             site.kill_node(node)
-            shutil.rmtree(site.place(node) / "shard-0")
+            removal.remove(site.place(node) / "shard-0")
         said = refused("recover", "--node-folder", str(site.place(0)), "--patience", "1")
         assert "could not be committed in 1 s" in said
         assert not (site.place(0) / "shard-0").exists()
