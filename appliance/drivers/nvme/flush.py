@@ -59,11 +59,11 @@ def _measure_method(
 
     singles, each, once = [], [], []
     share = BRIEF_SHARE if brief else 1
-    for _ in range(SAMPLES_SINGLE // share):
+    for _ in range(max(1, SAMPLES_SINGLE // share)):
         start = time.monotonic_ns()
         file.write_durable(sector, next_offset())
         singles.append((time.monotonic_ns() - start) // 1000)
-    for _ in range(SAMPLES_GROUP // share):
+    for _ in range(max(1, SAMPLES_GROUP // share)):
         start = time.monotonic_ns()
         for _ in range(GROUP_WRITES):
             file.write_durable(sector, next_offset())

@@ -41,10 +41,8 @@ def device(disk_folder: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder(disk_folder: Path, device: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A formatted small volume on it, measured in haste."""
-    monkeypatch.setattr("appliance.drivers.nvme.flush.SAMPLES_SINGLE", 5)
-    monkeypatch.setattr("appliance.drivers.nvme.flush.SAMPLES_GROUP", 2)
+def folder(disk_folder: Path, device: Path) -> Path:
+    """A formatted small volume on it."""
     volume = disk_folder / "shard-0"
     claim(volume, device)
     create(volume, geometry="small", segments_max=SEGMENTS_MAX, writes=[(0, numbered_sector(9))])
