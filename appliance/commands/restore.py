@@ -50,7 +50,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command("restore")
 @click.option(
     "--from",
-    "places",
+    "locations",
     multiple=True,
     required=True,
     metavar="VOLUME|ARCHIVE",
@@ -112,29 +112,31 @@ def command(**given: Any) -> None:
     Last resort: it knows only what the volumes and files that are named hold. Where a quorum of the
     old cluster answers, this is refused.
     """
-    wish = _Wish(**given)
-    if (wish.local is None) == (wish.node_folder is None):
+    options = _Options(**given)
+    if (options.local is None) == (options.node_folder is None):
         raise click.UsageError("say either --local DIR or --node-folder F")
     remains: Remains | None = None
     try:
-        remains = survey(wish.places, wish.settings(), wish.site_file, wish.keys_file)
+        remains = survey(
+            options.locations, options.settings(), options.site_file, options.keys_file
+        )
         # what `format` says stands beside what programs read
-        with contextlib.redirect_stdout(sys.stderr if wish.as_json else sys.stdout):
-            making = _make(wish, remains)
+        with contextlib.redirect_stdout(sys.stderr if options.as_json else sys.stdout):
+            making = _make(options, remains)
     except OSError as error:
-        where = Path(os.fsdecode(error.filename)) if error.filename else wish.place
+        where = Path(os.fsdecode(error.filename)) if error.filename else options.target
         raise unusable(where, error) from error
     finally:
         if remains is not None:
             remains.close()
-    making.tell(as_json=wish.as_json, start=f"tigerchat start {wish.words}")
+    making.tell(as_json=options.as_json, start=f"tigerchat start {options.words}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """The options, by their names."""
+class _Options:
+    """By their names."""
 
-    places: tuple[str, ...]
+    locations: tuple[str, ...]
     local: Path | None
     nodes: int
     accept_two_replicas: bool
@@ -157,14 +159,14 @@ class _Wish:
     brief: bool
 
     @property
-    def place(self) -> Path:
+    def target(self) -> Path:
         """Of the site or node that is made."""
         return self.local or self.node_folder or Path()
 
     @property
     def words(self) -> str:
         """Those by which it is started."""
-        return f"{'--local' if self.local else '--node-folder'} {self.place}"
+        return f"{'--local' if self.local else '--node-folder'} {self.target}"
 
     def settings(self) -> Settings:
         """How an archive is reached."""
@@ -182,50 +184,50 @@ class _Wish:
             click.echo(f"restore: {text}")
 
 
-def _make(wish: _Wish, remains: Remains) -> "_Making":
+def _make(options: _Options, remains: Remains) -> "_Making":
     """Refuse what must not be; then make the site or the node."""
-    refuse_living(remains, gone=wish.old_is_gone, say=wish.say)
-    remains.open(wish.say)
+    refuse_living(remains, gone=options.old_is_gone, say=options.say)
+    remains.open(options.say)
     for reason in remains.unusable:
-        wish.say(f"not used: {reason}")
-    sources = {number: remains.sources(number, wish.say) for number in range(remains.shards)}
-    refuse_lacking(remains, sources, set(wish.lost))
-    held = next((volume.geometry for volume in remains.volumes), GEOMETRIES[wish.geometry])
+        options.say(f"not used: {reason}")
+    sources = {number: remains.sources(number, options.say) for number in range(remains.shards)}
+    refuse_lacking(remains, sources, set(options.lost))
+    held = next((volume.geometry for volume in remains.volumes), GEOMETRIES[options.geometry])
     geometry = next(name for name, sizes in GEOMETRIES.items() if sizes == held)
-    quiet = wish.as_json
-    if wish.local is not None:
-        refuse_two(wish.nodes, is_accepted=wish.accept_two_replicas)
-        staging = staging_of(wish.local.absolute())
+    quiet = options.as_json
+    if options.local is not None:
+        refuse_two(options.nodes, is_accepted=options.accept_two_replicas)
+        staging = staging_of(options.local.absolute())
         making = _Making(remains, sources, staging / node_name(0), quiet=quiet)
         format_local(
             staging,
-            nodes=wish.nodes,
+            nodes=options.nodes,
             shards=remains.shards,
-            ports=wish.ports,
-            segments_max=wish.segments_max,
+            ports=options.ports,
+            segments_max=options.segments_max,
             geometry=geometry,
-            objects=wish.objects,
-            farm=wish.farm,
-            devices=list(wish.devices),
-            erase=wish.erase,
-            brief=wish.brief,
+            objects=options.objects,
+            farm=options.farm,
+            devices=list(options.devices),
+            erase=options.erase,
+            brief=options.brief,
             writes_of=making.writes,
-            final=wish.local,
+            final=options.local,
         )
-        staging.rename(wish.local.absolute())
-        sync_folder(wish.local.absolute().parent)
+        staging.rename(options.local.absolute())
+        sync_folder(options.local.absolute().parent)
         return making
-    assert wish.node_folder is not None
-    work_as_owner(wish.node_folder)
-    _check_new(remains, wish.node_folder)
-    making = _Making(remains, sources, wish.node_folder, quiet=quiet)
+    assert options.node_folder is not None
+    work_as_owner(options.node_folder)
+    _check_new(remains, options.node_folder)
+    making = _Making(remains, sources, options.node_folder, quiet=quiet)
     format_node_folder(
-        wish.node_folder,
+        options.node_folder,
         geometry,
         new_site=True,
-        devices=list(wish.devices),
-        erase=wish.erase,
-        brief=wish.brief,
+        devices=list(options.devices),
+        erase=options.erase,
+        brief=options.brief,
         writes_of=making.writes,
     )
     return making

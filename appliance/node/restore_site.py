@@ -72,33 +72,33 @@ class Remains:
 
 
 def survey(
-    places: Iterable[str],
+    locations: Iterable[str],
     settings: Settings,
     site_file: Path | None,
     keys_file: Path | None,
 ) -> Remains:
     """Look at everything that was named. `settings` say how an archive is reached."""
     found, beside = Remains(), []
-    for place in places:
-        folder = Path(place)
-        if "://" not in place and not folder.is_dir():
-            raise ConfigurationError(f"--from {place}: there is no such folder")
-        if "://" not in place and (folder / "volume.json").exists():
+    for location in locations:
+        folder = Path(location)
+        if "://" not in location and not folder.is_dir():
+            raise ConfigurationError(f"--from {location}: there is no such folder")
+        if "://" not in location and (folder / "volume.json").exists():
             try:
                 found.folders.append((folder, chosen_superblock(VolumeReader(folder))))
             except VolumeUnusable as error:
                 found.unusable.append(f"{folder}: {error}")
             beside.append(folder.absolute().parent / SITE_FILE)
             continue
-        if "://" not in place:
+        if "://" not in location:
             if not any(entry.name.startswith(_CLUSTER) for entry in folder.iterdir()):
                 raise ConfigurationError(
-                    f"--from {place} holds neither a volume (volume.json) nor shipped files "
+                    f"--from {location} holds neither a volume (volume.json) nor shipped files "
                     f"({_CLUSTER}...): name the folder of a volume, like node-0/shard-0, or the "
                     "target of the shipper"
                 )
             beside.append(folder.absolute().parent / SITE_FILE)
-        target = place if "://" in place else str(folder.absolute())
+        target = location if "://" in location else str(folder.absolute())
         where = replace(settings, ship_target=target, ship_rate_max=0)
         found.archives.append(open_target(where, Path(), folder, Prng(clock.seed())))
     _identify(found, site_file, keys_file, beside)

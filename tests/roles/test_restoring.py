@@ -109,9 +109,9 @@ def shipped(site: WiredSite, folder: Path, records: bytes, parts: list[Part]) ->
     """These records as the site's node would have shipped them, a file a part and one period."""
     node = open_node(site.node(0))
     key = node.signing_key
-    place = mf.shard_folder(node.site.cluster, 0)
+    path = mf.shard_folder(node.site.cluster, 0)
     start_us = 1_750_000_000 * mf.SECOND_US
-    period = folder / place / mf.period_folder(start_us)
+    period = folder / path / mf.period_folder(start_us)
     period.mkdir(parents=True)
     files = []
     for part in parts:
@@ -128,7 +128,7 @@ def shipped(site: WiredSite, folder: Path, records: bytes, parts: list[Part]) ->
         node.site.cluster, 0, 0, mf.manifest_hash(manifest), start_us, 3600 * mf.SECOND_US,
         parts[-1].last_log_seq,
     )  # fmt: skip
-    (folder / place / mf.HEAD_FILE).write_bytes(mf.sign_head(head, key))
+    (folder / path / mf.HEAD_FILE).write_bytes(mf.sign_head(head, key))
     return files[0].name
 
 

@@ -115,7 +115,7 @@ def test_a_volume_of_one_node_becomes_a_cluster_of_three_that_goes_on(
     assert "HALT" not in (tmp_path / "new.log").read_text(errors="replace")
 
 
-class Talker(threading.Thread):
+class Writer(threading.Thread):
     """Writes until nobody answers any more; `acked` is (op, body)."""
 
     def __init__(self, access: Access) -> None:
@@ -145,16 +145,16 @@ def test_two_of_three_volumes_lose_nothing_that_was_acknowledged_when_all_were_k
 ) -> None:
     ports = ports_in_a_row(free_ports)
     with LocalSite(tmp_path / "old", ports, geometry="small") as old:
-        talker = Talker(old.access())
-        talker.start()
-        wait_until(lambda: len(talker.acked) > 400, 60, lambda: f"{len(talker.acked)} are acked")
+        writer = Writer(old.access())
+        writer.start()
+        wait_until(lambda: len(writer.acked) > 400, 60, lambda: f"{len(writer.acked)} are acked")
         old.kill()
-        talker.join()
+        writer.join()
     volumes = [str(old.place(node) / "shard-0") for node in left]
-    assert talker.room is not None
+    assert writer.room is not None
     with RestoredSite(tmp_path / "new", ports, volumes, nodes=3) as new:
-        bodies = {message.op: message.body for message in asyncio.run(read(new, talker.room))}
-        assert {op: bodies.get(op) for op in talker.acked} == talker.acked
+        bodies = {message.op: message.body for message in asyncio.run(read(new, writer.room))}
+        assert {op: bodies.get(op) for op in writer.acked} == writer.acked
     assert "HALT" not in (tmp_path / "new.log").read_text(errors="replace")
 
 

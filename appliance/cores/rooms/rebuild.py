@@ -138,20 +138,20 @@ class Rebuild:
             if head == (prev_hash, seq - 1) and told == log_seq + index and index not in broken:
                 heads[room_id] = (digests[index], seq)
                 continue
-            yield from self._place(records, digests, start, index)
+            yield from self._take_whole(records, digests, start, index)
             start = index + 1
             self.missing += 1
             if index in broken:
                 self.unreadable += 1
             else:
                 self._cut(room_id, seq)
-        yield from self._place(records, digests, start, count)
+        yield from self._take_whole(records, digests, start, count)
 
     def _cut(self, room_id: bytes, seq: int) -> None:
         cut = self.cuts.setdefault(room_id, Cut(self._heads.get(room_id, _NEW)[1] + 1, seq))
         cut.last = max(cut.last, seq)
 
-    def _place(
+    def _take_whole(
         self, records: memoryview, digests: list[bytes], start: int, end: int
     ) -> Iterator[SegmentWrite]:
         """Commit records `start` to `end`, in prepares as they may have come: the times of a
@@ -200,9 +200,9 @@ class Rebuild:
         refused = np.flatnonzero(results["code"] != OK)
         if len(refused):
             code = RESULT_NAMES[int(results["code"][refused[0]])]
-            place = self.rooms.log_seq - len(results) + len(refused) + int(refused[0]) + 1
+            log_seq = self.rooms.log_seq - len(results) + len(refused) + int(refused[0]) + 1
             raise ChainError(
-                f"record {place} is whole, and refused when it is stored again: {code}"
+                f"record {log_seq} is whole, and refused when it is stored again: {code}"
             )
         assert results["hash"].tobytes() == b"".join(digests)
 

@@ -177,7 +177,7 @@ def restored_writes(
         geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
     )
     for index, data in state.chunks:
-        yield zone + ck.zone_offset(geometry, ck.Place(ck.KIND_TABLE, 0, index, op)), data
+        yield zone + ck.zone_offset(geometry, ck.ChunkLocation(ck.KIND_TABLE, 0, index, op)), data
     yield zone, _padded(state.manifest)
     superblocks = []
     for address, data in format_writes(

@@ -74,7 +74,7 @@ from appliance.roles.console.watch import ANSWER_S, POLL_S, PROBE_S, Kind, Watch
 WEB = resources.web()
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 STREAMS_MAX = 32  # pages that are told each second
-SECRET_KIB = argon2.DEFAULT_MEMORY_COST  # of memory that one look at a secret fills
+SECRET_KIB = argon2.DEFAULT_MEMORY_COST  # of memory that each check of a secret fills
 # Nobody has looked for so long: then the processes are asked as seldom as this, for the alarms
 UNWATCHED_S, POLL_UNWATCHED_S = 15.0, 5.0
 
@@ -86,11 +86,8 @@ class ConsoleRole:
         self._node, self._log = node, log
         self._kinds = kinds
         self.watch = self._own_watch(ANSWER_S, log.error)
-        self._sign_in = OperatorSignIn(
-            now=time.monotonic,
-            tell=self._tell,
-            hasher=argon2.PasswordHasher(memory_cost=SECRET_KIB),
-        )
+        hasher = argon2.PasswordHasher(memory_cost=SECRET_KIB)
+        self._sign_in = OperatorSignIn(now=time.monotonic, tell=self._tell, hasher=hasher)
         self.doer = Doer(node, self._own_watch(), self.watch.console.life, log, self._hurry)
         console = self.watch.console
         self._alarm_file = AlarmFile(node.path, console.life, console.usual, log)

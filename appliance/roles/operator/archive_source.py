@@ -11,10 +11,11 @@ from hashlib import sha256
 from appliance.base.errors import FormatError, TargetError
 from appliance.base.signature import CONTEXT_SNAPSHOT, SIGNATURE_SIZE, verify
 from appliance.cores.shipping.audit import Found, audit_chain, audit_head
-from appliance.drivers.hdfs.target import Entry, Target
+from appliance.drivers.hdfs.target import Target
 from appliance.formats import manifest as mf
 from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.snapshot import HEAD_SIZE
+from appliance.formats.webhdfs import Entry
 from appliance.roles.operator.log_source import Range, Span, digests_of
 
 

@@ -185,8 +185,8 @@ class VolumeSource:
                 doubtful.append((first, end))
             first = end
         if doubtful and known is not None:
-            places = ", ".join(str(a // geometry.records_max) for a, _ in doubtful)
-            self._say(f"segment {number}: leaf {places} is broken")
+            leaves = ", ".join(str(a // geometry.records_max) for a, _ in doubtful)
+            self._say(f"segment {number}: leaf {leaves} is broken")
         return Span(data[: count * RECORD_SIZE], digests, doubtful).tail(slot)
 
     def _say(self, finding: str) -> None:
