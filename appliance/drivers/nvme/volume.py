@@ -146,9 +146,10 @@ def _make_on_device(
 
 def _write_all(fd: int, path: Path, writes: Iterable[Write]) -> None:
     """Several at once, as each waits for the device; neighbours that follow each other go in one
-    transfer."""
+    transfer. Of a sector that is written again the last bytes stay."""
     staging = aligned_buffer(IO_GROUP_SIZE_MAX)
     runs: list[tuple[int, int, int]] = []  # address, start in the buffer, size
+    sectors: set[int] = set()  # of these runs
     held = 0
 
     def write(part: list[tuple[int, int, int]]) -> None:
@@ -159,9 +160,12 @@ def _write_all(fd: int, path: Path, writes: Iterable[Write]) -> None:
         for address, data in writes:
             size = len(data)
             assert address % SECTOR_SIZE == 0 and size % SECTOR_SIZE == 0
-            if held + size > len(staging):
+            own = range(address // SECTOR_SIZE, (address + size) // SECTOR_SIZE)
+            if held + size > len(staging) or not sectors.isdisjoint(own):
                 list(pool.map(write, (runs[first::_WRITERS] for first in range(_WRITERS))))
                 runs, held = [], 0
+                sectors.clear()
+            sectors.update(own)
             staging[held : held + size] = data
             before, start, length = runs[-1] if runs else (0, 0, 0)
             if length and before + length == address:

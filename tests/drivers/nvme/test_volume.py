@@ -105,6 +105,17 @@ def test_format_writes_neighbours_and_scattered_sectors_of_any_number_to_their_p
     assert (folder / "data").read_bytes() == wanted
 
 
+def test_of_a_sector_that_format_writes_again_the_last_bytes_stay(disk_folder: Path) -> None:
+    """Whichever thread writes it."""
+    rounds, addresses = 40, [address * SECTOR_SIZE for address in range(0, 40, 2)]
+    numbered = [(address, numbered_sector(n)) for n in range(1, rounds) for address in addresses]
+    folder = disk_folder / "shard-0"
+    create(folder, geometry="small", segments_max=SEGMENTS_MAX, writes=numbered, brief=True)
+    data = (folder / "data").read_bytes()
+    found = {data[address : address + SECTOR_SIZE] for address in addresses}
+    assert found == {numbered_sector(rounds - 1)}
+
+
 def test_format_measures_every_way_to_flush_and_keeps_the_figures(folder: Path) -> None:
     facts = read_facts(folder)
     assert set(facts["measured"]) == set(FLUSH_METHODS)
