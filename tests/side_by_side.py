@@ -72,6 +72,7 @@ COMPUTES = (
     "tests/roles/test_keeper.py",
     "tests/roles/test_key_file.py",
     "tests/roles/test_quic_certificates.py",
+    "tests/roles/test_restoring.py",
     "tests/roles/test_role_process.py",
     "tests/roles/test_shipper_seeks.py",
     "tests/roles/test_site_changes.py",
@@ -99,7 +100,6 @@ HDFS_FILES = (
     "tests/drivers/hdfs/test_targets.py",
     "tests/reports/test_cluster.py",
     "tests/reports/test_whole_way.py",
-    "tests/system/test_restore.py",
     "tests/system/test_shipping.py",
 )
 

@@ -1,7 +1,8 @@
 """`tigerchat restore`: a new cluster out of what is left of one that is gone.
 
     survey     volumes and archives are opened, their fronts verified; the old nodes are asked
-    rebuild    every record that verifies is committed again, under the number that it had
+    keep       what a volume's checkpoint vouches for stays as it is, if all of it is whole
+    rebuild    else every record that verifies is committed again, under the number that it had
     write      each new volume gets segments, checkpoint, log, superblock; its facts come last
 
 Nothing of the sources is changed. A site of this machine is made beside its place and named in the
@@ -50,7 +51,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command("restore")
 @click.option(
     "--from",
-    "locations",
+    "places",
     multiple=True,
     required=True,
     metavar="VOLUME|ARCHIVE",
@@ -63,9 +64,21 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="DIR",
     help="Make a site for this machine in DIR, which must not be there yet.",
 )
-@click.option("--nodes", type=click.IntRange(1, REPLICAS_MAX), default=3, show_default=True)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, REPLICAS_MAX),
+    default=3,
+    show_default=True,
+    help="With --local: of the new site, however many the old one had.",
+)
 @accept_two_option
-@click.option("--ports", type=click.IntRange(1, 65535), default=PORTS_DEFAULT, show_default=True)
+@click.option(
+    "--ports",
+    type=click.IntRange(1, 65535),
+    default=PORTS_DEFAULT,
+    show_default=True,
+    help="With --local: first port of node 0.",
+)
 @click.option(
     "--node-folder",
     type=click.Path(path_type=Path),
@@ -79,9 +92,18 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="With --local: extents of 23 MiB that a shard may come to hold.",
 )
 @click.option(
-    "--objects/--without-objects", "--with-objects/--no-objects", default=True, show_default=True
+    "--objects/--without-objects",
+    "--with-objects/--no-objects",
+    default=True,
+    show_default=True,
+    help="With --local: as `format` has it.",
 )
-@click.option("--farm/--no-farm", default=True, show_default=True, help="As of `format`.")
+@click.option(
+    "--farm/--no-farm",
+    default=True,
+    show_default=True,
+    help="With --local: as `format` has it.",
+)
 @click.option("--site", "site_file", type=_FILE, metavar="FILE", help="The old site file.")
 @click.option("--keys", "keys_file", type=_FILE, metavar="FILE",
               help="Trust these keys, as `tigerchat ship keys` printed them.")  # fmt: skip
@@ -117,14 +139,12 @@ def command(**given: Any) -> None:
         raise click.UsageError("say either --local DIR or --node-folder F")
     remains: Remains | None = None
     try:
-        remains = survey(
-            options.locations, options.settings(), options.site_file, options.keys_file
-        )
+        remains = survey(options.places, options.settings(), options.site_file, options.keys_file)
         # what `format` says stands beside what programs read
         with contextlib.redirect_stdout(sys.stderr if options.as_json else sys.stdout):
             making = _make(options, remains)
     except OSError as error:
-        where = Path(os.fsdecode(error.filename)) if error.filename else options.target
+        where = Path(os.fsdecode(error.filename)) if error.filename else options.folder
         raise unusable(where, error) from error
     finally:
         if remains is not None:
@@ -134,9 +154,9 @@ def command(**given: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """By their names."""
+    """The options, by their names."""
 
-    locations: tuple[str, ...]
+    places: tuple[str, ...]
     local: Path | None
     nodes: int
     accept_two_replicas: bool
@@ -159,14 +179,14 @@ class _Options:
     brief: bool
 
     @property
-    def target(self) -> Path:
+    def folder(self) -> Path:
         """Of the site or node that is made."""
         return self.local or self.node_folder or Path()
 
     @property
     def words(self) -> str:
         """Those by which it is started."""
-        return f"{'--local' if self.local else '--node-folder'} {self.target}"
+        return f"{'--local' if self.local else '--node-folder'} {self.folder}"
 
     def settings(self) -> Settings:
         """How an archive is reached."""

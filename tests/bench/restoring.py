@@ -1,7 +1,6 @@
 """How long it takes to make a cluster of one node out of a volume of one that is gone."""
 
 import os
-import resource
 import shutil
 import subprocess
 import time
@@ -22,7 +21,7 @@ from tests.system.local_site import COMMAND
 
 RECORDS, RECORDS_QUICK = 1_000_000, 20_000
 SECONDS_MAX = 60
-MIB_MAX = 600  # of memory, at its highest
+MIB_MAX = 500  # of memory, at its highest
 ROOMS, BATCH = 100, 64  # a device in each room; records of a prepare
 CLUSTER, REPLICA = os.urandom(16), os.urandom(16)
 START_US = 1_750_000_000_000_000
@@ -36,14 +35,16 @@ def measure(folder: Path, quick: bool, say: Callable[[str], None]) -> dict[str, 
     write_volume(volume, count)
     words = [*COMMAND, "restore", "--from", str(volume), "--old-is-gone"]
     words += ["--local", str(folder / "new"), "--nodes", "1", "--no-farm", "--no-objects", "--json"]
+    log = folder / "restore.log"
     begun = time.monotonic()
-    done = subprocess.run(
-        words, capture_output=True, env=child_environment(), text=True, check=False
-    )
-    took_s = time.monotonic() - begun
-    if done.returncode != 0 or f'"log_seq":{count},' not in done.stdout.replace(" ", ""):
-        raise SystemExit(f"bench: restore said {done.stdout[-2000:]} {done.stderr[-2000:]}")
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    with log.open("w") as said:
+        process = subprocess.Popen(words, stdout=said, stderr=said, env=child_environment())
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    took_s, memory = time.monotonic() - begun, used.ru_maxrss / 1024
+    if process.returncode != 0 or f'"log_seq":{count},' not in log.read_text().replace(" ", ""):
+        raise SystemExit(f"bench: restore said {log.read_text()[-2000:]}")
+    log.unlink()
     shutil.rmtree(folder / "old")
     shutil.rmtree(folder / "new")
     say(f"restoring {count} records: {took_s:.1f} s, {memory:.0f} MiB at most")
@@ -52,8 +53,8 @@ def measure(folder: Path, quick: bool, say: Callable[[str], None]) -> dict[str, 
         "what": f"restoring {count} records of one volume",
         "value": round(took_s, 1),
         "unit": "s",
-        "bar": f"at most {SECONDS_MAX}",
-        "held": took_s <= SECONDS_MAX,
+        "bar": f"at most {SECONDS_MAX}, and {MIB_MAX} MiB of memory",
+        "held": took_s <= SECONDS_MAX and memory <= MIB_MAX,
         "memory_mib": round(memory),
     }
 

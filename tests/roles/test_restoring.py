@@ -18,6 +18,7 @@ from appliance.__main__ import main
 from appliance.base.layout import offset_of
 from appliance.cores.shipping.plan import Part
 from appliance.cores.shipping.render import render
+from appliance.drivers.host import process
 from appliance.drivers.host.node_folder import (
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
@@ -31,6 +32,7 @@ from appliance.formats.event import encode_retain
 from appliance.formats.geometry import RECORD_SIZE, SMALL
 from appliance.formats.record import RECORD
 from appliance.formats.session import OK, RESULT_STRUCT
+from appliance.formats.settings import SETTINGS_FILE, encode_settings
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.roles.operator.restoring import ShardRestore
 from appliance.roles.operator.session import OperatorSession
@@ -77,6 +79,29 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
     return run
 
 
+def serve(folder: Path, rooms: dict[str, int]) -> None:
+    """Roles in the place of a node's processes serve what was restored: each of these rooms goes on
+    behind that op, and all before it can be read."""
+
+    async def story(site: WiredSite) -> None:
+        role = await site.start_replica(0)
+        await site.start_edge(0)
+        await until(lambda: role.status().status == "normal")
+        async with site.client(0) as client:
+            for name, last_op in rooms.items():
+                room = (await client.create_room(name)).room_id  # it is there already
+                page = await client.snapshot(room, until_op=last_op, limit=5, backward=True)
+                assert max(message.op for message in page.messages) == last_op
+                assert (await client.send(room, "and on")).op == last_op + 1
+
+    made = WiredSite.__new__(WiredSite)
+    made.folder, made.count, made.replicas, made._serving = folder, 1, {}, []
+    text = encode_settings(0, client_tls=False)
+    (made.node(0) / SETTINGS_FILE).write_text(text)
+    process._stop_calls.clear()  # of the roles that wrote
+    made.run(story)
+
+
 def volume_of(site: Path) -> Path:
     return site / "node-0" / "shard-0"
 
@@ -94,6 +119,11 @@ def log_of(volume: Path, dropped: int = 0) -> bytes:
     return records
 
 
+def same_ports(site: WiredSite) -> tuple[str, str]:
+    """Of the new site, as those are kept for this test."""
+    return "--ports", str(load_site(site.folder / SITE_FILE).nodes[0].peer_port)
+
+
 def flip(path: Path, offset: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[offset] ^= 16
@@ -109,9 +139,9 @@ def shipped(site: WiredSite, folder: Path, records: bytes, parts: list[Part]) ->
     """These records as the site's node would have shipped them, a file a part and one period."""
     node = open_node(site.node(0))
     key = node.signing_key
-    path = mf.shard_folder(node.site.cluster, 0)
+    place = mf.shard_folder(node.site.cluster, 0)
     start_us = 1_750_000_000 * mf.SECOND_US
-    period = folder / path / mf.period_folder(start_us)
+    period = folder / place / mf.period_folder(start_us)
     period.mkdir(parents=True)
     files = []
     for part in parts:
@@ -128,7 +158,7 @@ def shipped(site: WiredSite, folder: Path, records: bytes, parts: list[Part]) ->
         node.site.cluster, 0, 0, mf.manifest_hash(manifest), start_us, 3600 * mf.SECOND_US,
         parts[-1].last_log_seq,
     )  # fmt: skip
-    (folder / path / mf.HEAD_FILE).write_bytes(mf.sign_head(head, key))
+    (folder / place / mf.HEAD_FILE).write_bytes(mf.sign_head(head, key))
     return files[0].name
 
 
@@ -147,11 +177,12 @@ def test_a_volume_and_what_was_shipped_of_it_give_the_same_bytes(
     assert len(again) // RECORD_SIZE >= 2 * MESSAGES + 2, "what lay in the log is there too"
     archive, whole = tmp_path / "shipped", len(again) // RECORD_SIZE
     shipped(site, archive, again, [Part(1, 100), Part(101, 200), Part(201, whole)])
-    where = ("--site", str(site.folder / SITE_FILE))
+    where = ("--site", str(site.folder / SITE_FILE), *same_ports(site))
     code, said = told(archive, to=disk_folder / "third", words=where)
     assert code == 0, said
     assert "found" not in said
     assert log_of(volume_of(disk_folder / "third")) == again
+    serve(disk_folder / "third", {"one": MESSAGES + 1, "two": MESSAGES + 1})
 
 
 def test_a_flipped_byte_is_found_and_what_hangs_on_it_is_not_taken(
@@ -161,7 +192,7 @@ def test_a_flipped_byte_is_found_and_what_hangs_on_it_is_not_taken(
     old = log_of(volume)
     slot = 20
     flip(volume / "segments" / "000000", slot * RECORD_SIZE + offset_of(RECORD, "client_id"))
-    code, said = told(volume, to=disk_folder / "new", words=("--json",))
+    code, said = told(volume, to=disk_folder / "new", words=("--json", *same_ports(site)))
     assert code == 0, said
     rooms = rooms_in(said).values()
     cut, whole = [
@@ -178,6 +209,7 @@ def test_a_flipped_byte_is_found_and_what_hangs_on_it_is_not_taken(
     same = [new[at : at + RECORD_SIZE] == old[at : at + RECORD_SIZE] for at in starts]
     assert same[: slot - 2] == [True] * (slot - 2) and not same[slot]
     assert sum(same) > len(same) // 2
+    serve(disk_folder / "new", {str(room["room"]): int(room["last_op"]) for room in rooms})
 
 
 def test_what_is_broken_in_one_place_is_taken_from_another(
@@ -349,9 +381,11 @@ def test_a_log_whose_begin_was_dropped_goes_on_if_the_rest_is_whole(
     new = volume_of(disk_folder / "new")
     assert log_of(new, SMALL.segment_records)[: len(old)] == old
     # and once more, of what was restored
-    code, said = told(new, to=disk_folder / "third", words=("--old-is-gone",))
+    words = ("--old-is-gone", *same_ports(made))
+    code, said = told(new, to=disk_folder / "third", words=words)
     assert code == 0, said
     assert log_of(volume_of(disk_folder / "third"), SMALL.segment_records)[: len(old)] == old
+    serve(disk_folder / "third", {"one": MESSAGES + 1, "two": MESSAGES + 1})
     flip(volume / "segments" / "000001", 30 * RECORD_SIZE + 100)
     code, said = told(volume, to=disk_folder / "fourth")
     assert code == 1 and "a record of segment 1 is broken in all that was named" in said

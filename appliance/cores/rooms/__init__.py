@@ -36,6 +36,9 @@ apply and the next record begins the next segment in the other buffer of the rin
 buffer held is durable (`can_commit`). A checkpoint names the state: tables, leaves so far, id of
 the newest sealed segment; `restore` verifies all of it and the chains inside the open segment.
 
+`rebuild` makes the state anew from the records of a log, for a cluster that takes another one's
+place: by the same rules, so each record gets the bytes that it had.
+
 Promises. A (client_id, room, client_seq) is accepted at most once while its window lives; a window
 is evicted only for a newer one and never within ten minutes of its newest record. Segments that a
 retain record dropped are overwritten only two checkpoints later. `docs/formats.md` has the bytes.

@@ -29,6 +29,7 @@ from appliance.formats.record import (
     FLAGS_KIND_MASK,
     KIND_AUDIT,
     KIND_CLOCK,
+    KIND_FEDERATED,
     KIND_MESSAGE,
     KIND_ROOM_CREATE,
     RECORD,
@@ -38,10 +39,11 @@ from appliance.formats.record import (
 from appliance.formats.room_name import room_creator_id, room_id_of
 from appliance.formats.room_names import decode_room_names
 from appliance.formats.session import OK, RESULT, RESULT_NAMES
+from appliance.formats.sharing import carrier_client_id
 
 SEGMENTS_BOUND = 1 << 31  # more than any volume has: a record that was stored had a place
 FILLER_DEVICE = b"tigerchat-filler"
-_LINKED = picked(RECORD, "room_id", "prev_hash", "seq", "log_seq")
+_LINKED = picked(RECORD, "room_id", "prev_hash", "client_id", "flags", "seq", "log_seq")
 _PERSON = b"tc-filler"
 _ZERO32 = bytes(32)
 _NEW = (_ZERO32, 0)  # head of a room without records
@@ -133,25 +135,35 @@ class Rebuild:
         linked = list(_LINKED.iter_unpack(records))
         broken = _broken(digests, linked, doubtful) if doubtful else set()
         heads, start, log_seq = self._heads, 0, self.next_log_seq
-        for index, (room_id, prev_hash, seq, told) in enumerate(linked):
+        for index, (room_id, prev_hash, client_id, flags, seq, told) in enumerate(linked):
             head = heads.get(room_id, _NEW)
-            if head == (prev_hash, seq - 1) and told == log_seq + index and index not in broken:
+            follows = head == (prev_hash, seq - 1) and told == log_seq + index
+            if flags & FLAGS_KIND_MASK == KIND_FEDERATED and client_id != self._carrier:
+                yield from self._append(records, digests, start, index)
+                start = index
+                follows &= client_id == self._carrier  # else the claim to carry it is lost
+            if follows and index not in broken:
                 heads[room_id] = (digests[index], seq)
                 continue
-            yield from self._take_whole(records, digests, start, index)
+            yield from self._append(records, digests, start, index)
             start = index + 1
             self.missing += 1
             if index in broken:
                 self.unreadable += 1
             else:
                 self._cut(room_id, seq)
-        yield from self._take_whole(records, digests, start, count)
+        yield from self._append(records, digests, start, count)
+
+    @property
+    def _carrier(self) -> bytes:
+        """The device of what another site made, as far as records are placed."""
+        return carrier_client_id(self.rooms.carrying.generation)
 
     def _cut(self, room_id: bytes, seq: int) -> None:
         cut = self.cuts.setdefault(room_id, Cut(self._heads.get(room_id, _NEW)[1] + 1, seq))
         cut.last = max(cut.last, seq)
 
-    def _take_whole(
+    def _append(
         self, records: memoryview, digests: list[bytes], start: int, end: int
     ) -> Iterator[SegmentWrite]:
         """Commit records `start` to `end`, in prepares as they may have come: the times of a
@@ -308,7 +320,7 @@ class Rebuild:
 
 def _broken(
     digests: list[bytes],
-    linked: list[tuple[bytes, bytes, int, int]],
+    linked: list[tuple[bytes, bytes, bytes, int, int, int]],
     doubtful: Sequence[Span],
 ) -> set[int]:
     """Positions of what cannot be shown to be whole: of a doubtful record the next one of its room
@@ -317,7 +329,7 @@ def _broken(
     unsure = {index for first, end in doubtful for index in range(first, end)}
     broken = set()
     for index in range(len(linked) - 1, -1, -1):
-        room_id, prev_hash, _, _ = linked[index]
+        room_id, prev_hash, *_ = linked[index]
         if index in unsure:
             if named.get(room_id) != digests[index]:
                 broken.add(index)

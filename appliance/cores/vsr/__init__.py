@@ -75,6 +75,7 @@ Rooms of this package, each importing only those above it
     startup, timers             the first steps of a life; what is due
     steps, replica              what follows an event, in which order; the dispatcher
     hand_over                   a primary that stops lets another one lead
+    restored                    a data file that begins with a state that was made elsewhere
     remedies                    what an operator does about a halt
     client                      the other end: a session that sends requests and waits for replies
     pace                        when a session's next request leaves

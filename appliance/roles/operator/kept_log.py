@@ -1,11 +1,11 @@
-"""The log of a volume whose oldest segments were dropped, for another cluster: its records and the
-tables of its checkpoint as they are, each footer made anew.
+"""The log of a volume that is whole, for another cluster: its records and the tables of its
+checkpoint as they are, each footer made anew.
 
-Rooms and devices go back to what is not there any more, so nothing of it can be committed again:
-all of it is whole, from one source or another, or nothing is restored.
+Of one whose oldest segments were dropped there is no other way: rooms and devices go back to what
+is not there any more, so nothing of it can be committed again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,8 +25,10 @@ def take_kept(
     volume: VolumeSource,
     sources: Sequence[LogSource],
     cluster: bytes,
+    on_progress: Callable[[int], object],
 ) -> Iterator[SegmentWrite]:
-    """All up to the volume's checkpoint; `rebuild` goes on behind it."""
+    """All up to the volume's checkpoint; `rebuild` goes on behind it. LogBroken where a record, a
+    footer or a table is not whole in any of `sources`."""
     manifest, geometry = volume.manifest, volume.geometry
     assert manifest is not None
     open_number, count = divmod(manifest.log_seq, geometry.segment_records)
@@ -34,6 +36,7 @@ def take_kept(
     for number in range(manifest.oldest_segment, open_number):
         span = _whole(sources, number, geometry, geometry.segment_records)
         rebuild.note_names(memoryview(span.records))
+        on_progress(len(span.digests))
         old = volume.footer(number)
         if old is None:
             raise _broken(number, "its footer")
@@ -82,8 +85,12 @@ def _leaf_ids(digests: list[bytes], geometry: Geometry) -> list[bytes]:
     return ids
 
 
-def _broken(number: int, what: str) -> StorageError:
-    return StorageError(
+class LogBroken(StorageError):
+    """It cannot be kept as it is."""
+
+
+def _broken(number: int, what: str) -> LogBroken:
+    return LogBroken(
         f"the oldest records were dropped from the volumes, and {what} of segment {number} is "
         "broken in all that was named: name the archive of what was shipped as well (--from), or "
         "another volume"

@@ -62,12 +62,12 @@ def read_best(sources: Sequence[LogSource], log_seq: int) -> Span | None:
             return found
         best = best or found
     if best is not None:
-        doubtful = [_repaired(best, doubt, sources, log_seq) for doubt in best.doubtful]
+        doubtful = [_repair(best, doubt, sources, log_seq) for doubt in best.doubtful]
         best.doubtful = [left for parts in doubtful for left in parts]
     return best
 
 
-def _repaired(span: Span, doubt: Range, sources: Sequence[LogSource], log_seq: int) -> list[Range]:
+def _repair(span: Span, doubt: Range, sources: Sequence[LogSource], log_seq: int) -> list[Range]:
     """Put what another source vouches for in place of doubtful records; what is left of them."""
     first, end = doubt
     for source in sources:
@@ -84,5 +84,5 @@ def _repaired(span: Span, doubt: Range, sources: Sequence[LogSource], log_seq: i
         span.digests[first : first + whole] = other.digests[:whole]
         if first + whole == end:
             return []
-        return _repaired(span, (first + whole, end), sources, log_seq)
+        return _repair(span, (first + whole, end), sources, log_seq)
     return [doubt]

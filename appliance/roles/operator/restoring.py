@@ -21,9 +21,9 @@ from appliance.formats.record import SHARD_ROOM_ID
 from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import ring_size
 from appliance.formats.site import shard_of_room_id
-from appliance.roles.operator.kept_log import take_kept
+from appliance.roles.operator.kept_log import LogBroken, take_kept
 from appliance.roles.operator.log_source import LogSource, read_best
-from appliance.roles.operator.volume_source import VolumeSource
+from appliance.roles.operator.volume_source import VolumeBroken, VolumeSource
 
 SEGMENTS_SPARE = (
     4  # beside those that are full: for what comes, and what the shard keeps for itself
@@ -71,6 +71,8 @@ class ShardRestore:
         self._sources, self._first, self._gap_room = sources, first, gap_room
         self.on_progress: Callable[[int], object] = lambda count: None  # records that were read
         self.outcome = Outcome()
+        self._counted = 0
+        self._rebuilt: Rebuild | None = None
         self._checkpoint: FirstCheckpoint | None = None
         # of each extent: SHA-256 and size of what was written, from its start on
         self._extents: dict[int, tuple[bytes, int]] = {}
@@ -147,15 +149,15 @@ class ShardRestore:
                 f"shard {shard} holds {needed - SEGMENTS_SPARE} segments, and its new volumes "
                 f"could come to hold {segments_max}: say --segments-max, {needed} at least"
             )
-        rebuild = Rebuild(
-            geometry=geometry,
-            cluster=cluster,
-            shard=shard,
-            ring=memoryview(bytearray(ring_size(geometry))),
-            gap_room=self._gap_room,
-        )
+        ring = memoryview(bytearray(ring_size(geometry)))
+
+        def begun() -> Rebuild:
+            return Rebuild(
+                geometry=geometry, cluster=cluster, shard=shard, ring=ring, gap_room=self._gap_room
+            )
+
         hashing, size = sha256(), 0
-        for write in self._segment_writes(rebuild, cluster):
+        for write in self._segment_writes(begun, cluster):
             if write.offset == 0:
                 hashing, size = sha256(), 0
             assert write.offset == size
@@ -165,6 +167,8 @@ class ShardRestore:
             self._extents[extent] = hashing.digest(), size
             address = geometry.data_size + extent * geometry.extent_size + write.offset
             yield address, bytes(write.data)
+        rebuild = self._rebuilt
+        assert rebuild is not None
         self._checkpoint = first_checkpoint(
             geometry,
             rebuild.state(),
@@ -178,29 +182,44 @@ class ShardRestore:
         )
         self._tell(rebuild)
 
-    def _segment_writes(self, rebuild: Rebuild, cluster: bytes) -> Iterator[SegmentWrite]:
+    def _segment_writes(
+        self, begun: Callable[[], Rebuild], cluster: bytes
+    ) -> Iterator[SegmentWrite]:
+        """Where a volume is whole up to its checkpoint, that is kept; else all is committed again,
+        and what was written until then is written anew."""
         volumes = [source for source in self._sources if isinstance(source, VolumeSource)]
+        rebuild = self._rebuilt = begun()
         if volumes:  # a checkpoint is of what was committed, whoever has it
             base = max(volumes, key=lambda volume: volume.begin[0])
-            if self.first_log_seq > 1:
-                yield from take_kept(rebuild, base, self._sources, cluster)
+            if base.manifest is not None:
+                try:
+                    yield from take_kept(rebuild, base, self._sources, cluster, self._count)
+                except (LogBroken, VolumeBroken):
+                    if self.first_log_seq > 1:
+                        raise
+                    self._count(-self._counted)
+                    rebuild = self._rebuilt = begun()
             yield from self._committed(rebuild, base.last_log_seq)
             yield from self._prepared(rebuild, base, volumes)
         yield from self._committed(rebuild, self.last_log_seq)
         yield from rebuild.finish()
 
     def _committed(self, rebuild: Rebuild, last_log_seq: int) -> Iterator[SegmentWrite]:
-        while (log_seq := rebuild.next_log_seq) <= last_log_seq:
-            span = read_best(self._sources, log_seq)
+        while (place := rebuild.next_log_seq) <= last_log_seq:
+            span = read_best(self._sources, place)
             if span is None:
-                others = [source.next_from(log_seq) for source in self._sources]
+                others = [source.next_from(place) for source in self._sources]
                 following = min((other for other in others if other), default=last_log_seq + 1)
-                rebuild.skip(following - log_seq)
+                rebuild.skip(following - place)
                 continue
-            if log_seq + len(span.digests) - 1 > last_log_seq:
-                span = span.head(last_log_seq - log_seq + 1)
+            if place + len(span.digests) - 1 > last_log_seq:
+                span = span.head(last_log_seq - place + 1)
             yield from rebuild.take(memoryview(span.records), span.digests, span.doubtful)
-            self.on_progress(len(span.digests))
+            self._count(len(span.digests))
+
+    def _count(self, records: int) -> None:
+        self._counted += records
+        self.on_progress(records)
 
     def _prepared(
         self, rebuild: Rebuild, base: VolumeSource, volumes: Sequence[VolumeSource]

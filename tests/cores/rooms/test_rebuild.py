@@ -24,6 +24,7 @@ from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import ring_size
 from appliance.formats.session import DUPLICATE, OK, RESULT
 from tests.cores.rooms.shard import CLUSTER, SHARD, Shard, create, make, room_id, shard_record
+from tests.cores.rooms.test_carrying import claim, foreign, shared
 
 GAPS = "what is missing"
 both = pytest.mark.parametrize("geometry", [SMALL, PRODUCTION], ids=["small", "production"])
@@ -221,3 +222,19 @@ def test_a_new_cluster_keeps_all_and_has_shipped_nothing_and_claims_go_on_counti
     state = anew.rebuild.state()
     assert (state.oldest_segment, state.oldest_segment_before, state.shipper_cursor) == (0, 0, 0)
     assert state.shipping == ShippingState(generation=1, node=2)
+
+
+def test_what_another_site_made_is_not_taken_once_the_claim_to_carry_it_is_lost() -> None:
+    shard = shared()
+    for raw in (claim(2), foreign(1, generation=2), make(0, 5, 1)):
+        assert shard.one(raw).code == OK
+    shard.rooms.flush()
+    shard.write()
+    log = log_of(shard.extents, 6, SMALL)
+    anew = Anew(SMALL)
+    anew.take(flipped(log, 3, "body"), (3, 4))  # the second claim
+    assert anew.rebuild.rooms.log_seq == 3
+    assert anew.rebuild.cuts[room_id(0)] == Cut(3, 4)
+    whole = Anew(SMALL)
+    whole.take(log)
+    assert whole.rebuild.rooms.log_seq == 6
