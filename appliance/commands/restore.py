@@ -51,7 +51,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command("restore")
 @click.option(
     "--from",
-    "places",
+    "locations",
     multiple=True,
     required=True,
     metavar="VOLUME|ARCHIVE",
@@ -139,7 +139,9 @@ def command(**given: Any) -> None:
         raise click.UsageError("say either --local DIR or --node-folder F")
     remains: Remains | None = None
     try:
-        remains = survey(options.places, options.settings(), options.site_file, options.keys_file)
+        remains = survey(
+            options.locations, options.settings(), options.site_file, options.keys_file
+        )
         # what `format` says stands beside what programs read
         with contextlib.redirect_stdout(sys.stderr if options.as_json else sys.stdout):
             making = _make(options, remains)
@@ -156,7 +158,7 @@ def command(**given: Any) -> None:
 class _Options:
     """The options, by their names."""
 
-    places: tuple[str, ...]
+    locations: tuple[str, ...]
     local: Path | None
     nodes: int
     accept_two_replicas: bool

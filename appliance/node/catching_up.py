@@ -2,7 +2,6 @@
 nothing."""
 
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -14,7 +13,7 @@ from appliance.base.errors import ConfigurationError, StorageError
 from appliance.cores.vsr import open as opening
 from appliance.drivers.host.durable_file import lock_folder
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
-from appliance.drivers.host.process import child_environment, own_command
+from appliance.drivers.host.process import child_environment
 from appliance.drivers.network.ask import status_of
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.drivers.nvme.volume import GEOMETRIES, read_facts
@@ -22,6 +21,7 @@ from appliance.formats.geometry import RECORD_SIZE
 from appliance.formats.site import Shard
 from appliance.formats.status.replica import ReplicaStatus
 from appliance.formats.superblock import Superblock
+from appliance.node import forked
 from appliance.roles.operator.volume_rows import chosen_superblock
 
 POLL_S = 0.5
@@ -39,15 +39,15 @@ def start_and_watch(
     """Start the node, unless its supervisor runs and does so itself, and wait until its replicas of
     `lost` are whole; `then` is done before it stops again, or goes on until Ctrl-C. The exit
     code."""
-    child: subprocess.Popen[bytes] | None = None
+    child: forked.Begun | None = None
     try:
         os.close(lock_folder(node.path))
         free = True
     except ConfigurationError:
         free = False
     if free:
-        words = [*own_command(), "start", "--node-folder", str(node.path), "--quiet"]
-        child = subprocess.Popen(words, env=child_environment())
+        words = ["start", "--node-folder", str(node.path), "--quiet"]
+        child = forked.begin(words, child_environment())
     try:
         for shard in lost:
             _watch(node, shard, child, verb)
@@ -62,9 +62,7 @@ def start_and_watch(
     return 0
 
 
-def _watch(
-    node: NodeFolder, shard: Shard, child: "subprocess.Popen[bytes] | None", verb: str
-) -> None:
+def _watch(node: NodeFolder, shard: Shard, child: forked.Begun | None, verb: str) -> None:
     """Tell how far the replica has come, until it holds all. What answers must work on the volume
     that was just made, and on no other one."""
     begun, told = time.monotonic(), ""

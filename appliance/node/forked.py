@@ -67,6 +67,41 @@ class Forked:
             os.kill(self.pid, number)
 
 
+class Begun:
+    """A child of a process without a loop; the face of `subprocess.Popen` that it needs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None  # as subprocess has it
+
+    def poll(self) -> int | None:
+        """How it has ended; None: it runs."""
+        if self.returncode is None:
+            self._reap(os.WNOHANG)
+        return self.returncode
+
+    def wait(self) -> int:
+        """Until it has ended; how."""
+        while self.returncode is None:
+            self._reap(0)
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Nothing to one that has ended: its pid may be another's."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def _reap(self, flags: int) -> None:
+        pid, status = os.waitpid(self.pid, flags)
+        if pid:
+            self.returncode = os.waitstatus_to_exitcode(status)
+
+
+def begin(words: Sequence[str], environment: Mapping[str, str]) -> Begun:
+    """A child in our session that does what `tigerchat WORDS` does."""
+    return Begun(_fork(words, environment, own_session=False))
+
+
 def start(words: Sequence[str], environment: Mapping[str, str]) -> Forked:
     """A child that does what `tigerchat WORDS` does."""
     return Forked(_fork(words, environment, own_session=True))

@@ -15,6 +15,7 @@ from appliance.base.signature import SigningKey
 from appliance.commands import inspect as inspect_module
 from appliance.commands.inspect import command
 from appliance.drivers.host.node_folder import NodeFolder, open_node, read_seed
+from appliance.drivers.nvme.reader import VolumeReader
 from appliance.formats import envelope, record, session, snapshot
 from appliance.formats.geometry import PRODUCTION, RECORD_SIZE, SMALL
 from appliance.formats.segment import encode_footer, leaf_id
@@ -273,6 +274,24 @@ def test_segment_shows_every_committed_record_of_sealed_and_open_segments(
     assert bytes.fromhex(records[-1]["body"]) == b"message 136"
     assert records[5]["room_id"] == "03030303-0303-0303-0303-030303030303"
     assert (records[5]["seq"], records[5]["client_seq"]) == (2, 6)
+
+
+def test_segment_cuts_each_record_out_and_not_all_that_follows_it(
+    inspect: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands of records in an extent of 23 MiB that would be all the time that it takes."""
+    cut: list[int] = []
+
+    class Extent(bytes):
+        def __getitem__(self, key: Any) -> Any:
+            found = super().__getitem__(key)
+            cut.append(len(found) if isinstance(key, slice) else 1)
+            return found
+
+    whole = VolumeReader.read_extent
+    monkeypatch.setattr(VolumeReader, "read_extent", lambda *each: Extent(whole(*each) or b""))
+    assert len(of_kind(inspect("segment", "--records"), "record")) == SEALED + OPEN
+    assert len(cut) > SEALED + OPEN and max(cut) == RECORD_SIZE
 
 
 def test_segment_can_be_asked_for_one_alone(inspect: Callable[..., list[dict[str, Any]]]) -> None:

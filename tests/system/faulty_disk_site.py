@@ -2,10 +2,12 @@
 library, system calls that are made to fail, and files that set a clock."""
 
 import contextlib
+import functools
 import json
 import os
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,15 +27,24 @@ HALT_LINE = re.compile(r"tigerchat: HALT (\w+) at (\S+), replica (\d+): (.+)")
 def compile_shim(folder: Path) -> Path:
     """The shim as a library in `folder`."""
     library = folder / "disk_shim.so"
-    words = ["gcc", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
-    done = subprocess.run(
-        [*words, "-o", str(library), *map(str, SHIM_SOURCES), "-ldl", "-pthread"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    library.write_bytes(_shim())
     return library
+
+
+@functools.cache
+def _shim() -> bytes:
+    """It takes most of a second: once in a run."""
+    words = ["gcc", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "disk_shim.so"
+        done = subprocess.run(
+            [*words, "-o", str(library), *map(str, SHIM_SOURCES), "-ldl", "-pthread"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return library.read_bytes()
 
 
 @contextlib.contextmanager

@@ -12,19 +12,20 @@ from appliance.drivers.chat.client import Client
 from appliance.node.supervisor import STOP_S
 from tests.patience import HUNG_S
 from tests.ports import FreePorts
-from tests.system.chat_load import Writer
+from tests.system.chat_load import Writer, unhurried
 from tests.system.disk_history import histories
 from tests.system.ledger import Ledger, check, read
 from tests.system.local_site import NODES, LocalSite, ports_in_a_row, wait_until
 
 WRITERS, ROOMS = 6, 4
+IN_FULL_LOAD = 300  # messages that were acknowledged since writers hurry again
 BACK_S = 60.0  # for a node to serve again
 ENDS_S_MAX = 4.0  # from SIGTERM, for each process: who takes longer is killed, which the log tells
 
 
-def stop_the_leader(site: LocalSite) -> None:
+def stop_the_leader(site: LocalSite) -> int:
     """SIGTERM to the node whose replica leads; another one leads when that process has ended, which
-    nobody had to miss before."""
+    nobody had to miss before. The node that was stopped."""
     victim = site.leader()
     view = site.answer(victim)["view"]
     (replica,) = site.replicas(victim)
@@ -36,8 +37,12 @@ def stop_the_leader(site: LocalSite) -> None:
     assert [s["view"] > view for s in led] == [True], f"view {view} was not handed over: {others}"
     assert supervisor.wait(HUNG_S) == 0
     assert not site.processes(victim)
-    site.start(victim)
-    wait_until(site.settled, BACK_S, lambda: f"node {victim} is back: {site.statuses()}")
+    return victim
+
+
+def start_again(site: LocalSite, node: int) -> None:
+    site.start(node)
+    wait_until(site.settled, BACK_S, lambda: f"node {node} is back: {site.statuses()}")
 
 
 def stop_all(site: LocalSite) -> None:
@@ -50,8 +55,15 @@ def stop_all(site: LocalSite) -> None:
     assert not site.processes()
 
 
+def hurry(ledger: Ledger) -> None:
+    """Until writers who do have been told of some messages more."""
+    wanted = ledger.counts["ok"] + IN_FULL_LOAD
+    wait_until(lambda: ledger.counts["ok"] >= wanted, BACK_S, lambda: f"{ledger.counts} flow")
+
+
 async def stop_in_full_load(site: LocalSite, ledger: Ledger, seed: int, rounds: int) -> None:
-    """Writers never pause. The last stop is that of the whole site, in the middle of their load."""
+    """Writers take their time only while a node comes back: all that they write is judged. The last
+    stop is that of the whole site, in the middle of their load."""
     access = site.access()
     async with Client(access.endpoints, access.token) as client:
         rooms = [(await client.create_room(f"room-{i}")).room_id for i in range(ROOMS)]
@@ -61,8 +73,11 @@ async def stop_in_full_load(site: LocalSite, ledger: Ledger, seed: int, rounds: 
     try:
         for _ in range(rounds):
             told = ledger.counts["ok"]
-            await asyncio.to_thread(stop_the_leader, site)
+            victim = await asyncio.to_thread(stop_the_leader, site)
             assert ledger.counts["ok"] > told
+            with unhurried(writers):
+                await asyncio.to_thread(start_again, site, victim)
+            await asyncio.to_thread(hurry, ledger)
             for task in writing:
                 assert not task.done(), task.result()
         await asyncio.to_thread(stop_all, site)

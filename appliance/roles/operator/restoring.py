@@ -205,15 +205,15 @@ class ShardRestore:
         yield from rebuild.finish()
 
     def _committed(self, rebuild: Rebuild, last_log_seq: int) -> Iterator[SegmentWrite]:
-        while (place := rebuild.next_log_seq) <= last_log_seq:
-            span = read_best(self._sources, place)
+        while (log_seq := rebuild.next_log_seq) <= last_log_seq:
+            span = read_best(self._sources, log_seq)
             if span is None:
-                others = [source.next_from(place) for source in self._sources]
+                others = [source.next_from(log_seq) for source in self._sources]
                 following = min((other for other in others if other), default=last_log_seq + 1)
-                rebuild.skip(following - place)
+                rebuild.skip(following - log_seq)
                 continue
-            if place + len(span.digests) - 1 > last_log_seq:
-                span = span.head(last_log_seq - place + 1)
+            if log_seq + len(span.digests) - 1 > last_log_seq:
+                span = span.head(last_log_seq - log_seq + 1)
             yield from rebuild.take(memoryview(span.records), span.digests, span.doubtful)
             self._count(len(span.digests))
 
