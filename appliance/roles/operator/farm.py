@@ -174,7 +174,8 @@ def lines(site: Site, said: FarmStatus) -> list[str]:
         found.append(f"shipper of shard {shard}: {name_of(site, holder)}")
     for row in view.documents:
         age = f"{row.age_ms / 1000:.1f} s old" + ("" if row.recent else ", too old")
-        found.append(f"  {name_of(site, row.id)}  serves {row.endpoints} shards  {age}")
+        shards = counted(row.endpoints, "shard")
+        found.append(f"  {name_of(site, row.id)}  serves {shards}  {age}")
     late_ms = directory.expired_ms
     validity = f"expired for {late_ms // 1000} s" if late_ms else "valid"
     found.append(f"directory {directory.version}  {validity}")

@@ -295,7 +295,10 @@ def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() 
         scores={2: (3, 24, 7, 0, -2), 1: (3, 24, 8, -2, -1)},
         ahead={1: 4},
         shippers={0: 3},
-        documents=[PostedStatus(id=1, index=5, endpoints=3, age_ms=1500, recent=True)],
+        documents=[
+            PostedStatus(id=1, index=5, endpoints=3, age_ms=1500, recent=True),
+            PostedStatus(id=2, index=4, endpoints=1, age_ms=9000, recent=False),
+        ],
         excluded=["3", "somebody"],
         placement={0: [3, 1]},
     )
@@ -315,6 +318,8 @@ def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() 
     assert farm.lines(site(), own)[1] == chosen
     why = "3 shards, up 24 h, 7/8 of its network free; node-0 is better for 4 posts in a row"
     assert f"publisher node-1  {why}" in told
+    assert "  node-0  serves 3 shards  1.5 s old" in told
+    assert "  node-1  serves 1 shard  9.0 s old, too old" in told
     assert "excluded: node-2, somebody" in told and "placement of shard 0: node-2, node-0" in told
     assert not [line for line in told if "[" in line or "{" in line]
     alone = replace(agreed, publisher=3, ahead={}, excluded=[], placement={})
