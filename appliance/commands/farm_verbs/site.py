@@ -11,7 +11,7 @@ from appliance.base.printable import json_line
 from appliance.commands.farm_verbs.options import FOLDER
 from appliance.drivers.terminal.options import node_options_saying
 from appliance.formats.status.part import plain
-from appliance.roles.operator.farm import Asker, let_in, lines, member_named, take_out
+from appliance.roles.operator.farm import Asker, check_shard, let_in, lines, member_named, take_out
 
 _NODE_OPTIONS = node_options_saying(node="The node in F alone.")
 
@@ -82,6 +82,7 @@ def place_command(
 ) -> None:
     """Say which nodes are to hold the replicas of SHARD; the directory tells it."""
     asker = Asker(local, node_folder)
+    check_shard(asker.site, shard)
     ids = [member_named(asker.site, name).farm_id for name in names]
     _do(asker, {"do": "place", "shard": shard, "nodes": ids})
 

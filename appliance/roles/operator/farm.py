@@ -147,6 +147,14 @@ def member_named(site: Site, name: str) -> Node:
     raise ConfigurationError(f"{name} is no node of the site; allowed: {names}")
 
 
+def check_shard(site: Site, number: int) -> None:
+    """ConfigurationError: the site has none of that number."""
+    if number not in [shard.number for shard in site.shards]:
+        raise ConfigurationError(
+            f"the site has no shard {number}; allowed: 0 to {len(site.shards) - 1}"
+        )
+
+
 def name_of(site: Site, member: int) -> str:
     return next((node.name for node in site.nodes if node.farm_id == member), "nobody")
 

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from appliance.base.errors import FarmPostFailed, StorageError
+from appliance.base.errors import ConfigurationError, FarmPostFailed, StorageError
 from appliance.base.limits import FARM_PERIOD_MS_MIN
+from appliance.commands.farm_verbs import site as verbs
 from appliance.cores.directory.directory import Directory, canonical
 from appliance.formats.raft_legacy.frame import APPLICATION, Entry
 from appliance.formats.status.farm import (
@@ -327,3 +329,14 @@ def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() 
     told = farm.lines(site(), replace(said, view=alone, directory=expired))
     assert "publisher node-2  no status of it counts" in told and told[-1].endswith("for 2 s")
     assert farm.lines(site(), GONE) == [GONE.out]
+
+
+def test_a_shard_is_placed_that_the_site_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    asker = Farm(BEFORE)
+    monkeypatch.setattr(verbs, "Asker", lambda local, node_folder: asker)
+    monkeypatch.setattr(asker, "shown", lambda index, wish: "placed")
+    placed = CliRunner().invoke(verbs.place_command, ["0", "node-1"])
+    assert placed.output == "placed\n" and asker.done == [(0, "place")]
+    with pytest.raises(ConfigurationError, match="the site has no shard 99; allowed: 0 to 0"):
+        CliRunner().invoke(verbs.place_command, ["99", "node-1"], catch_exceptions=False)
+    assert len(asker.done) == 1
