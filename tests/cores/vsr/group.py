@@ -212,7 +212,8 @@ class Group(Links):
             idle, before = idle_ticks(node.core), len(node.core.effects)
             node.core.on_tick(*self.times(node.index))
             assert not idle or len(node.core.effects) == before, "it said that nothing was due"
-            self.after(node)
+            if node.core.effects:  # else nothing has happened
+                self.after(node)
         for session in self.sessions:
             session.core.on_tick()
             session.take()
