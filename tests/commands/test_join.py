@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from msgspec import UNSET
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.limits import MIB
+from appliance.cores.raft.digest import SHA256, secret_of
 from appliance.drivers.chat.access import local_access
 from appliance.drivers.host.node_folder import (
     FARM_KEY_FILE,
+    FARM_OPERATOR_PASSWORD_FILE,
     FARM_PASSWORD_FILE,
     FARM_USERS_FILE,
     FORMATTED_FILE,
@@ -41,6 +44,8 @@ from appliance.formats.status.farm import FarmStatus
 from appliance.node import founding, inviting
 from appliance.node.new_node import CLIENT_PORT, PORTS_DEFAULT
 from appliance.roles.farm.node_files import may_sign
+from appliance.roles.farm.settings import REALM_DEFAULT, read_password
+from appliance.roles.farm.site_users import administrator_of, read_site_users, user_of
 from tests import forked
 from tests.loop_device import loop_device
 from tests.patience import HUNG_S, within
@@ -98,6 +103,16 @@ def check_farm(nodes: list[NodeFolder]) -> None:
     for node in nodes[1:]:
         private = [path.read_text() for path in (node.path / FARM_USERS_FILE).parent.iterdir()]
         assert not any(own in text for text in private)
+    for node, other in permutations(nodes, 2):
+        users = {
+            user.name: user for user in read_site_users(other.path / FARM_USERS_FILE, other.site)
+        }
+        names = {FARM_PASSWORD_FILE: user_of(node.node)}
+        names[FARM_OPERATOR_PASSWORD_FILE] = administrator_of(node.node)
+        for file, name in names.items():
+            password = read_password(node.path / file)
+            secret = secret_of(SHA256, username=name, realm=REALM_DEFAULT, password=password)
+            assert users[name].secrets[SHA256] == secret, f"{name} may log in"
     with contextlib.ExitStack() as running:
         for node in nodes:
             process = forked.start(
