@@ -100,6 +100,7 @@ HDFS_FILES = (
     "tests/drivers/hdfs/test_targets.py",
     "tests/reports/test_cluster.py",
     "tests/reports/test_whole_way.py",
+    "tests/system/test_restore.py",
     "tests/system/test_shipping.py",
 )
 
