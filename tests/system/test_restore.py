@@ -20,6 +20,9 @@ from appliance.formats.snapshot import HEAD_SIZE, parse_of_any
 from tests.ports import FreePorts
 from tests.system.hdfs_site import USER, Hdfs, fresh_folder
 from tests.system.local_site import HEARS_NOBODY, LocalSite, ports_in_a_row, run, wait_until
+from tests.system.test_retention import MESSAGES as MESSAGES_DROPPED
+from tests.system.test_retention import ROOM, SEGMENTS_MAX, Flooded, history, listed, oldest
+from tests.system.test_retention import write as flood
 
 MESSAGES = 230  # more than two segments, a checkpoint or more, and some operations behind it
 ROOMS = ("one", "two")
@@ -241,4 +244,27 @@ def test_machines_that_are_restored_each_by_itself_become_one_cluster(
         for name, room in rooms.items():
             assert asyncio.run(read(new, room)) == before[name]
         asyncio.run(go_on(new, rooms["one"]))
+    assert "HALT" not in (tmp_path / "new.log").read_text(errors="replace")
+
+
+@pytest.mark.soak
+def test_a_site_that_had_dropped_its_oldest_messages_goes_on_and_ships_what_it_has(
+    tmp_path: Path, free_ports: FreePorts
+) -> None:
+    ports = ports_in_a_row(free_ports)
+    with Flooded(
+        tmp_path / "old", ports, nodes=1, geometry="small", segments_max=SEGMENTS_MAX
+    ) as old:
+        asyncio.run(flood(old, MESSAGES_DROPPED))
+        wait_until(lambda: min(oldest(old)) >= SEGMENTS_MAX, 30, lambda: f"{oldest(old)}")
+        there = asyncio.run(history(old))
+    volume, archive = str(old.place(0) / "shard-0"), str(tmp_path / "archive")
+    with RestoredSite(tmp_path / "new", ports, [volume], nodes=1, ship_target=archive) as new:
+        now = asyncio.run(history(new))
+        assert there[0] <= now[0] and now == list(range(now[0], there[-1] + 1))
+        assert listed(new) == [ROOM]
+        done = run("send", ROOM, "and on", "--local", str(new.folder))
+        assert done.returncode == 0 and done.stdout.startswith(str(there[-1] + 1)), done.stdout
+        done = run("ship", "now", "--close", "--local", str(new.folder))
+        assert done.returncode == 0, done.stdout + done.stderr
     assert "HALT" not in (tmp_path / "new.log").read_text(errors="replace")

@@ -247,9 +247,12 @@ class Shipper:
         return self.log_time.past_us(max(wall_us, newest_us))
 
     def _start(self, source: Source) -> int:
+        """Of the next period. The first one is that of the first record to ship: where some were
+        dropped before anything was shipped, it is none of these."""
         if self.state.period_start_us:
             return self.state.period_start_us
-        return period_start(source.log_time(1, self.log_time.ahead_us), self.role.period_us)
+        first = min(self.cursor + 1, source.log_seq)
+        return period_start(source.log_time(first, self.log_time.ahead_us), self.role.period_us)
 
     # --- the decision
 

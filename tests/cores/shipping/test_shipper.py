@@ -481,3 +481,25 @@ def test_the_head_is_of_this_shard_and_names_the_newest_manifest(world: World) -
     assert head.last_log_seq == newest.value.last_log_seq
     assert head.period_start_us == newest.value.period_start_us
     assert PutHead not in told(world, 1, 5)
+
+
+def test_what_was_dropped_before_anything_was_shipped_does_not_keep_the_rest(world: World) -> None:
+    """As of a site that ships from now on, or one that was restored."""
+    records = GEOMETRY.segment_records
+    world.message(3 * records)
+    world.wall_us += 3 * PERIOD_US  # the dropped ones are of other periods
+    world.message(records)
+    world.shard.rooms._retention.set(oldest=3, before=3, shipper_cursor=3 * records)
+    extents = Extents(world.shard)
+    extents.oldest = 3
+    world.source = Source(GEOMETRY, world.shard.ring, extents)
+    world.source.oldest_segment = 3
+    world.shown()
+    with pytest.raises(NotHere):
+        world.source.timestamp(1)
+    told(world, 1, 4)
+    world.wall_us += PERIOD_US
+    told(world, 1, 12)
+    first = world.manifests()[0].value
+    assert (first.number, first.first_log_seq) == (0, 3 * records + 1)
+    assert first.period_start_us > 0

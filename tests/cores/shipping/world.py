@@ -44,7 +44,10 @@ class Extents:
         self.oldest = 0
 
     def view(self, number: int) -> SegmentView | None:
-        if (number + 1) * GEOMETRY.segment_records > self._shard.rooms.durable_log_seq():
+        if (
+            number < self.oldest
+            or (number + 1) * GEOMETRY.segment_records > self._shard.rooms.durable_log_seq()
+        ):
             return None
         view = SegmentView(bytes(self._shard.extent(number)), GEOMETRY)
         return view if view.number == number else None
