@@ -324,7 +324,8 @@ class Call(Generic[Result]):
             return Done(self._operation.absent)
         if refusal.lasts:
             return Failed(self._told(str(refusal)), True, _RIGHTS)
-        if refusal.is_absence or not (refusal.name or refusal.status >= _TROUBLE):
+        is_gone = refusal.is_absence and self._operation.name != "CREATE"  # that makes it
+        if is_gone or not (refusal.name or refusal.status >= _TROUBLE):
             return Failed(self._told(str(refusal)))  # it will be so again, or no HDFS spoke
         return self.on_lost(str(refusal))
 

@@ -70,6 +70,21 @@ def test_a_file_goes_to_the_data_node_alone() -> None:
     assert told == Failed("data node [::1]:9864, to which the name node sent us: it broke")
 
 
+def test_a_file_that_was_taken_away_while_it_was_written_is_written_again() -> None:
+    """As of who sweeps what another one had left half done."""
+    gone = b'{"RemoteException": {"exception": "FileNotFoundException", "message": "no lease"}}'
+    answer = Answer(404, "Not Found", "", gone, 0)
+    writing = Call(calls.write_file("a"), NAME_NODE, calls.Patience(2, 1, 1))
+    for expected in (Wait, Failed):
+        writing.begin(USER)
+        sent_on = writing.on_answer(Answer(307, "", "http://data-node:9864/a", b"", 0))
+        assert isinstance(sent_on, Ask)
+        assert isinstance(writing.on_answer(answer), expected)
+    reading = Call(calls.read_file("a"), NAME_NODE, calls.Patience(2, 1, 1))
+    reading.begin(USER)
+    assert isinstance(reading.on_answer(answer), Failed), "what is not there comes by no question"
+
+
 def test_so_much_of_an_answer_is_read_as_its_status_is_worth() -> None:
     reading = Call(calls.read_file("a"), NAME_NODE, calls.Patience(1, 1, 1))
     assert reading.wants(200) == 0  # the file itself

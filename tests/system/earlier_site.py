@@ -13,7 +13,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 from appliance.drivers.host.process import own_command, own_source
 from appliance.formats.site import SITE_FILE, load_site
@@ -87,6 +90,10 @@ class EarlierSite(LocalSite):
             stderr=self.log,
             start_new_session=True,
         )
+
+    def _descendants(self, node: int) -> Iterator[psutil.Process]:
+        """Of whoever keeps it: once it was upgraded, nobody here has started it."""
+        return iter(self.processes(node, "edge"))
 
     def alone(self, node: int) -> Path:
         """The folder of a node as on a machine of its own: no other one lies beside it."""

@@ -272,7 +272,9 @@ def table_spans(volume: VolumeReader, geometry: Geometry, zone: int) -> list[tup
     out = [(start, len(ck.encode(manifest)))]
     for name, state in manifest.tables.items():
         for chunk in range(len(state.chunk_ids)):
-            place = ck.Place(ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, chunk), 0)
+            place = ck.ChunkLocation(
+                ck.KIND_TABLE, 0, ck.table_chunk_index(geometry, name, chunk), 0
+            )
             out.append((start + ck.zone_offset(geometry, place), geometry.table_chunk_size))
     return out
 

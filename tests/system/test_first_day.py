@@ -52,6 +52,8 @@ RUN = {
 UNITS = (BOOK, "systemctl enable")  # run by a test of its own: no service manager is needed for it
 # Run on machines of their own, by tests/packaging/test_by_the_book.py.
 INSTALLED = {(BOOK, "apt install"), (BOOK, "tigerchat member"), (BOOK, "apt remove")}
+# Run where a cluster is gone, by tests/system/test_restore.py.
+RESTORED = {(BOOK, "tigerchat restore")}
 OLD_ALARM = re.compile(r"^replica_down .* (?:[2-9]|\d\d) s$", re.MULTILINE)
 INLINE = re.compile(r"`(tigerchat [^`]+)`")
 OF_NVME_ALONE = {"tigerchat_replica_disk_failing"}  # other disks do not tell their health
@@ -211,7 +213,7 @@ def day(tmp_path: Path, free_ports: FreePorts) -> Iterator[Day]:
 def test_every_block_is_run_or_known_to_hold_no_commands() -> None:
     """Before the day, which takes longer; the day itself sees that it took all of RUN."""
     every = {(page, name) for page in (README, BOOK) for name in blocks(page)}
-    assert every == RUN | NO_COMMANDS | {UNITS} | INSTALLED
+    assert every == RUN | NO_COMMANDS | {UNITS} | INSTALLED | RESTORED
 
 
 def test_the_day_of_a_newcomer_an_operator_and_an_analyst(day: Day) -> None:
