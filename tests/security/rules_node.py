@@ -126,7 +126,7 @@ RULES = (
         rule="argon2id at its full cost",
         where="appliance/roles/console/role.py",
         test=OPERATORS + "test_the_console_keeps_its_secret_under_a_hash_that_is_dear_to_guess",
-        old="argon2.PasswordHasher()",
+        old="argon2.PasswordHasher(memory_cost=SECRET_KIB)",
         new="argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)",
     ),
     Rule(

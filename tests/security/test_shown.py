@@ -99,7 +99,7 @@ def test_bytes_have_no_way_past_what_is_harmless(capsys: pytest.CaptureFixture[s
 
 
 # Verbs that colour what they print, or draw how far they are.
-OWN_CONTROLS = {"disks.py", "import_.py", "preflight.py", "ship.py", "status.py"}
+OWN_CONTROLS = {"disks.py", "import_.py", "preflight.py", "restore.py", "ship.py", "status.py"}
 
 
 def test_who_has_controls_of_its_own_is_known() -> None:
