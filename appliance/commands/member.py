@@ -32,7 +32,7 @@ from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.drivers.terminal.options import node_options_saying
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
 from appliance.formats.site import SITE_FILE, load_site
-from appliance.node.acting import ActSite
+from appliance.node.acting import READY_S, ActSite
 from appliance.node.founding import JOIN_PORT, Row, fingerprint
 from appliance.node.inviting import check_invitation, check_machine, index_of, let_in
 from appliance.roles.operator.farm import Asker, lift_departure, take_out_for_good
@@ -174,7 +174,7 @@ def remove(name: str, local: Path | None, node_folder: Path | None) -> None:
     falls silent and may be stopped."""
     node = _asker(local, node_folder)
     index = index_of(node.site, name)
-    act_site = ActSite(node.path, node.path, node.site)
+    act_site = ActSite(node.path, node.path, node.site, "member")
     act_site.refuse("remove", About(index))
     asyncio.run(take_out(node, index))
     act_site.record("remove", About(index))
@@ -257,9 +257,9 @@ def _asker(local: Path | None, node_folder: Path | None) -> NodeFolder:
 def _exchange(act: str, node: NodeFolder, standby: str, replica: str) -> None:
     up, down = index_of(node.site, standby), index_of(node.site, replica)
     about = About(up, other=down) if act == "promote" else About(down, other=up)
-    act_site = ActSite(node.path, node.path, node.site)
+    act_site = ActSite(node.path, node.path, node.site, "member")
     if not act_site.is_so(act, about):
-        act_site.refuse_once_level(act, about, "member")
+        act_site.refuse(act, about, level_s=READY_S)
     asyncio.run(exchange(node, up, down))
     act_site.record(act, about)
 

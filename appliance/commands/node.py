@@ -75,8 +75,8 @@ def stop(
         click.echo(f"node: {process} of {name} has stopped, until `tigerchat node start`")
         return
     keeper = _keeper(acted, node_folder)
-    if not force and (why := loss(acted.seen(), index)):
-        raise StorageError(why + FORCE)
+    if not force:
+        acted.refuse_for(lambda seen: loss(seen, index), FORCE)
     keeper.stop(name)
     until(lambda: keeper.child(name).has_ended, STOP_S, f"{name} has not ended")
     acted.record("stop", About(index), f"stop {name}")

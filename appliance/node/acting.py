@@ -3,6 +3,7 @@ the same sentence, and have what was done written into the same audit."""
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from appliance.base.errors import StorageError
 from appliance.cores.console.about import NOBODY, About
 from appliance.cores.console.acts import BY_NAME, about_names, in_words, refusal
 from appliance.cores.console.model import SiteSnapshot
-from appliance.cores.console.stakes import LEVEL_FIRST
+from appliance.cores.console.stakes import LEVEL_FIRST, is_unsettled
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.terminal.waiting import Waiting
 from appliance.formats.site import SITE_FILE, Site
@@ -20,15 +21,16 @@ from appliance.roles.console.watch import PROBE_S, watch_of_site
 from appliance.roles.operator.noting import note
 
 READY_S = 60.0  # for a member to come close enough to the others
+SETTLES_S = 5.0  # for a group to choose who leads, on a machine with much to do
 AGAIN_S = 0.5
 
 
 class ActSite:
     """A site as a verb finds it: `path` is a node's folder, which may be gone; its site file lies
-    in `folder`."""
+    in `folder`. `group`: that of the verb, which says so when it waits."""
 
-    def __init__(self, folder: Path, path: Path, site: Site) -> None:
-        self.folder, self.path, self.site = folder, path, site
+    def __init__(self, folder: Path, path: Path, site: Site, group: str = "node") -> None:
+        self.folder, self.path, self.site, self._group = folder, path, site, group
         self._watch = watch_of_site(folder / SITE_FILE, path, site, ROLES, patience_s=PROBE_S)
 
     def seen(self) -> SiteSnapshot:
@@ -37,18 +39,26 @@ class ActSite:
         asyncio.run(self._watch.poll_beside())
         return self._watch.console.seen()
 
-    def refuse(self, act: str, about: About, hint: str = "") -> None:
-        """StorageError with the table's sentence, and a `hint` behind it, if the act is refused."""
-        if why := refusal(act, self.seen(), about):
-            raise StorageError(why + hint)
+    def refuse(self, act: str, about: About, hint: str = "", *, level_s: float = 0.0) -> None:
+        """StorageError with the table's sentence, and a `hint` behind it, if the act is refused.
+        Who only lags is waited for, at most for `level_s`."""
+        self.refuse_for(lambda seen: refusal(act, seen, about), hint, level_s=level_s)
 
-    def refuse_once_level(self, act: str, about: About, verb: str) -> None:
-        """As `refuse`, but who only lags is waited for."""
-        deadline = time.monotonic() + READY_S
-        with Waiting(verb) as waiting:
-            while why := refusal(act, self.seen(), about):
-                if not why.endswith(LEVEL_FIRST) or time.monotonic() > deadline:
-                    raise StorageError(why)
+    def refuse_for(
+        self, rule: Callable[[SiteSnapshot], str], hint: str = "", *, level_s: float = 0.0
+    ) -> None:
+        """As `refuse`, by a rule of stakes. A group that is about to choose who leads, as it does
+        after each change of its members, is looked at again before it counts as one that lacks
+        replicas."""
+        begin = time.monotonic()
+        with Waiting(self._group) as waiting:
+            while why := rule(seen := self.seen()):
+                if why.endswith(LEVEL_FIRST):
+                    patience_s = level_s
+                else:
+                    patience_s = SETTLES_S if is_unsettled(seen) else 0.0
+                if time.monotonic() - begin >= patience_s:
+                    raise StorageError(why + hint)
                 waiting.on(why)
                 time.sleep(AGAIN_S)
 

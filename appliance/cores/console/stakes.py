@@ -31,6 +31,16 @@ def stays(member: Member) -> bool:
     return member.normal and (member.process is None or member.process.wanted)
 
 
+def is_unsettled(snapshot: SiteSnapshot) -> bool:
+    """Whether a replica that should serve does not, as far as it is kept here: it begins, or its
+    group is about to choose who leads. What is refused now may be allowed in a moment."""
+    return any(
+        votes(m) and not m.normal and m.process is not None and m.process.wanted
+        for shard in snapshot.shards
+        for m in shard.members
+    )
+
+
 def left_without(shard: ShardLine, node: int) -> int:
     """How many replicas serve besides that of a node."""
     return sum(votes(m) and stays(m) and m.node != node for m in shard.members)

@@ -185,10 +185,14 @@ class TigerChat:
     # --- what was kept, and how
 
     def statuses(self) -> list[dict[str, Any]]:
-        """What each replica says of itself."""
-        found: list[dict[str, Any]] = self._ask("status")["replicas"]
-        assert all(found), f"{self.name}: a replica is silent"
-        return found
+        """What each replica says of itself; who does not answer in time is asked again."""
+        until = time.monotonic() + READY_WITHIN_S
+        while not all(found := self._ask("status")["replicas"]):
+            if time.monotonic() > until:
+                raise PeerFailed(f"{self.name}: a replica is silent: {found}\n{self._said()}")
+            time.sleep(0.1)
+        told: list[dict[str, Any]] = found
+        return told
 
     def strangers(self) -> list[tuple[str | None, bool]]:
         """Of each replica's port: the version of TLS, whether one without certificate is turned
