@@ -43,8 +43,9 @@ def stored(row: Row) -> Stored:
     )
 
 
-def histories(site: LocalSite, nodes: Iterable[int]) -> list[list[Stored]]:
-    """What the disks of each node say was stored, one shard after the other."""
+def histories(site: LocalSite, nodes: Iterable[int], *, level: bool = True) -> list[list[Stored]]:
+    """What the disks of each node say was stored, one shard after the other. Not `level`: a node
+    may have been stopped while it was still sent what it had missed, see `history`."""
 
     def of_shard(node: int, shard: int) -> list[Stored]:
         blocks = site.inspect(node, "superblock", shard=shard)
@@ -53,6 +54,7 @@ def histories(site: LocalSite, nodes: Iterable[int]) -> list[list[Stored]]:
             site.inspect(node, "segment", "--records", shard=shard),
             site.inspect(node, "wal", "--records", shard=shard),
             block["checkpoint_log_seq"],
+            level=level,
         )
 
     def one(node: int) -> list[Stored]:
@@ -62,8 +64,12 @@ def histories(site: LocalSite, nodes: Iterable[int]) -> list[list[Stored]]:
         return list(pool.map(one, nodes))
 
 
-def history(segments: Iterable[Row], wal: Iterable[Row], checkpoint_log_seq: int) -> list[Stored]:
-    """All committed records of a replica that stopped with nothing in flight, by log_seq."""
+def history(
+    segments: Iterable[Row], wal: Iterable[Row], checkpoint_log_seq: int, *, level: bool = True
+) -> list[Stored]:
+    """All committed records of a replica that stopped with nothing in flight, by log_seq. Not
+    `level`: those before the first operation that its log lacks, later ones of which it may hold.
+    """
     rows = [row for row in segments if row["kind"] == "record"]
     for position, row in enumerate(rows, 1):
         assert row["log_seq"] == position and row["crc_ok"], row
@@ -72,14 +78,14 @@ def history(segments: Iterable[Row], wal: Iterable[Row], checkpoint_log_seq: int
     state = _Rooms(rows[:checkpoint_log_seq])
     wal_rows = list(wal)
     checkpoint_op = next(row["checkpoint"] for row in wal_rows if row["kind"] == "wal")
-    for row in _in_order(wal_rows, checkpoint_op):
+    for row in _in_order(wal_rows, checkpoint_op, level):
         state.execute(row)
     for beyond in rows[checkpoint_log_seq:]:
         assert state.records[beyond["log_seq"] - 1] == stored(beyond), beyond
     return state.records
 
 
-def _in_order(rows: list[Row], checkpoint_op: int) -> Iterator[Row]:
+def _in_order(rows: list[Row], checkpoint_op: int, level: bool) -> Iterator[Row]:
     """Records of all prepares above the checkpoint; each op must be there, chained to the last."""
     slots = {
         row["op"]: row
@@ -95,7 +101,10 @@ def _in_order(rows: list[Row], checkpoint_op: int) -> Iterator[Row]:
             records.setdefault(row["op"], []).append(row)
     parent = None
     for op in range(checkpoint_op + 1, max(slots, default=checkpoint_op) + 1):
-        slot = slots[op]
+        slot = slots.get(op)
+        if slot is None and not level:  # what follows may be there, and waits for it
+            return
+        assert slot is not None, f"op {op} is not in the log, which goes on to {max(slots)}"
         assert slot["body_ok"] and (parent is None or slot["parent"] == parent), slot
         parent = slot["digest"]
         yield from records.get(op, [])

@@ -198,3 +198,11 @@ def test_a_claim_that_does_not_follow_is_in_the_log_and_not_in_the_history() -> 
     claims = [row for op, generation in ((1, 1), (2, 1), (3, 2)) for row in claim(op, generation)]
     found = disk_history.history([], [{"kind": "wal", "checkpoint": 0}, *claims], 0)
     assert [(stored.op, stored.timestamp) for stored in found] == [(1, 1001), (2, 1003)]
+
+
+def test_a_log_with_a_gap_has_a_history_only_if_that_is_expected() -> None:
+    rows = [{"kind": "wal", "checkpoint": 0}]
+    rows += [row for op in (1, 2, 4) for row in claim(op, op)]
+    with pytest.raises(AssertionError, match="op 3 is not in the log, which goes on to 4"):
+        disk_history.history([], rows, 0)
+    assert [stored.op for stored in disk_history.history([], rows, 0, level=False)] == [1, 2]

