@@ -25,7 +25,7 @@ OWNERS: dict[str, str] = {
     "": (
         "chain clean_ops cluster completions counters diverged geometry introduced "
         "introductions manifests mending nonce pipeline placed_writes prepares prng repairs "
-        "replica_id replies_reading replies_wanted request_queue rereading routing shard "
+        "replica_id replies_reading replies_wanted request_queue rereading shard "
         "state_machine suspicions timeouts vouchers wal"
     ),
     "backfill": "backfill",
@@ -39,7 +39,7 @@ OWNERS: dict[str, str] = {
     "member": (
         "_addressed _indexes clock commit_max configuration epoch halted index introduced_mask "
         "members op peers quorum_nack quorum_replication quorum_view_change refused "
-        "replica_count route standby_count status timestamp_last token_last"
+        "replica_count standby_count status timestamp_last token_last"
     ),
     "repair": "faulty_before faulty_tick headers_tick reads_for_others",
     "replica": "monotonic_ns realtime_us tick",

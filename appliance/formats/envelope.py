@@ -5,7 +5,7 @@ around it.
 
 `digest` is the identity of a message: BLAKE2b-128 of the header with the transport fields
 (checksum, nonce, sender_id, route) and itself zeroed. It covers `body_digest`, and in prepares
-`parent`, hence the whole history. What belongs to one hop is no part of it: a prepare forwarded,
+`parent`, hence the whole history. What belongs to one hop is no part of it: a prepare
 resent or served years later is the same prepare.
 """
 
@@ -38,7 +38,7 @@ HEADER = np.dtype(
         ("commit_num", "<u8"),
         ("cluster_id", "V16"),
         ("sender_id", "u1"),  # transport: who sent this hop; 255 for clients
-        ("route", "u1"),  # transport: members a prepare must still reach
+        ("route", "u1"),  # transport: of a ping, what the program of its sender knows
         ("shard", "<u2"),
         ("body_size", "<u4"),
         ("digest", "V16"),

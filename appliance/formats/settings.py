@@ -65,8 +65,6 @@ class Settings:
     flush_slow_ms: Annotated[int, whole(0, 1000, 0)]
     # Milliseconds between two places that the scrubber reads; smaller finds damage sooner.
     scrub_interval_ms: Annotated[int, whole(10, 600_000, 100)]
-    # The way of a prepare to the other replicas; "auto" is a star up to 3 of them, else a chain.
-    routing: Annotated[str, one_of(("auto", "star", "chain"), "auto")]
     # Where committed records are shipped: "folder" (shipped/ in the node's folder), "off", a folder
     # that all nodes see, or an HDFS: http(s)://name-node:9870/folder.
     ship_target: Annotated[str, text(1000, SHIP_FOLDER)]
@@ -105,20 +103,23 @@ class Settings:
 KEYS: dict[str, Key] = {
     name: get_args(hint)[1] for name, hint in get_type_hints(Settings, include_extras=True).items()
 }
+RETIRED = ("routing",)  # keys of former versions, which mean nothing any more
 
 # What all nodes of a site have alike, and a node that joins is told. Not what is of one machine:
 # its addresses, its cores, the files that it has.
 SITE_SETTINGS = (
     *("address_connect_rate", "device_rate", "user_rate", "room_rate", "address_rate"),
-    *("token_life_s_max", "client_hosts", "client_tls", "routing"),
+    *("token_life_s_max", "client_hosts", "client_tls"),
     *("ship_target", "ship_user", "ship_token_over_http", "ship_period_s", "ship_rate_max"),
     *("ship_late_s", "snapshots_mib", "objects_mib"),
 )
 
 
 def load_settings(path: FilePath) -> Settings:
-    """The settings in file `path`; ConfigurationError names file, key and what is allowed."""
-    return Settings(**check_table(path, read_toml(path), KEYS))
+    """The settings in file `path`; ConfigurationError names file, key and what is allowed. A file
+    of a former version may have keys that are RETIRED."""
+    table = {key: value for key, value in read_toml(path).items() if key not in RETIRED}
+    return Settings(**check_table(path, table, KEYS))
 
 
 def encode_settings(index: int, **chosen: int | str | bool) -> str:

@@ -219,18 +219,13 @@ def archives(folder: Path, quick: bool) -> list[Row]:
 
 
 def one_node_hurt(folder: Path, quick: bool) -> list[Row]:
-    """kill -9 and SIGSTOP of each node under steady load, by both ways of replication."""
-    rows = []
+    """kill -9 and SIGSTOP of each node under steady load."""
     short = steady.Plan(measured_s=0.5, before_s=2, after_s=2, ways=("stop",))
     plan = short if quick else steady.Plan()
-    for routing in ("chain",) if quick else ("star", "chain"):
-        say(f"routing {routing}")
-        options: dict[str, Any] = {"supervised": False, "client_tls": False, "routing": routing}
-        with made(folder / f"steady-{routing}", **options) as site:
-            nodes = [0] if quick else list(site.nodes)
-            found = asyncio.run(steady.hurt_each_node(site, plan, nodes, say))
-        rows += [row | {"routing": routing} for row in found]
-    return rows
+    options: dict[str, Any] = {"supervised": False, "client_tls": False}
+    with made(folder / "steady", **options) as site:
+        nodes = [0] if quick else list(site.nodes)
+        return asyncio.run(steady.hurt_each_node(site, plan, nodes, say))
 
 
 def big_volumes(folder: Path, quick: bool) -> list[Row]:
@@ -500,7 +495,7 @@ def missed_after_faults(rows: list[Row]) -> list[str]:
     for row in rows:
         if row["kind"] == "steady" and (row["back_s"] is None or row["back_s"] > BACK_S_MAX):
             missed.append(
-                f"{row['how']} {row['role']}, {row['routing']}: p99 back within twice of "
+                f"{row['how']} {row['role']}: p99 back within twice of "
                 f"{row['before_ms']} ms after {row['back_s']} s; at most {BACK_S_MAX}"
             )
         elif "bar" in row and not row["held"]:

@@ -226,7 +226,6 @@ WRONG = {
     "realtime_priority": ["-1", "51", '"fifo"', "true"],
     "flush_slow_ms": ["-1", "1001", '"10ms"'],
     "scrub_interval_ms": ["9", "600001", '"1s"'],
-    "routing": ['"ring"', "1"],
     "ship_target": ['""', "7"],
     "ship_user": ['""', "true"],
     "ship_token_file": ['""', "7"],
@@ -246,6 +245,12 @@ WRONG = {
 
 def test_the_table_of_wrong_values_covers_every_setting() -> None:
     assert WRONG.keys() == settings.KEYS.keys()
+
+
+def test_a_file_of_a_former_version_may_have_settings_that_are_gone(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('index = 2\nrouting = "chain"\n')
+    assert settings.load_settings(path).index == 2
 
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, values in WRONG.items() for v in values])

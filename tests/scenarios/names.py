@@ -44,9 +44,9 @@ GROUPS: dict[str, tuple[int, str]] = {
         partition_client_primary_drop_requests
         partition_client_primary_drop_replies
         partition_flexible_quorum_R4
-        chain_dead_hop_commits_within_100ms
-        chain_slow_hop_hybrid_then_back
-        star_equals_chain_same_log
+        dead_backup_commits_within_100ms
+        slow_backup_is_sent_prepares_again_and_holds_up_nobody
+        cut_off_backup_gets_the_same_log
         replay_every_message_twice
         reorder_prepares_in_pipeline
         primary_clock_unsynchronised_abdicates

@@ -29,7 +29,6 @@ FIELDS = {
     "abdicating": lambda r: int(r.abdicating),
     "syncing": lambda r: int(r.syncing),
     "session_count": lambda r: len(r.sessions.entries),
-    "chain": lambda r: int(r.route.chain),
     "durable_epoch": lambda r: r.superblock.epoch,
     "epoch_settled": lambda r: int(r.members_old is None),
     "log_seq": lambda r: r.state_machine.log_seq,
@@ -329,18 +328,6 @@ def _slot_content(stage: Stage, op: int, content: str) -> bytes:
             op=op + turn * count,
         )
     return header.raw.ljust(SECTOR_SIZE, b"\0")
-
-
-@sights.line("{who} suspects {whom}")
-def suspects(stage: Stage, who: str, whom: str) -> bool:
-    """As primary: leaves these hops out of the chain."""
-    wanted = sum(1 << node for node in stage.nodes(whom))
-    return all(stage.replica(i).route.suspects == wanted for i in stage.nodes(who))
-
-
-@sights.line("{who} suspects nobody")
-def suspects_nobody(stage: Stage, who: str) -> bool:
-    return all(not stage.replica(i).route.suspects for i in stage.nodes(who))
 
 
 @sights.line("{who} refused frames of {whom} for {reason}")

@@ -17,7 +17,6 @@ from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.origin import Origin
 from appliance.cores.vsr.quorums import quorums
-from appliance.cores.vsr.route import Route, Routing
 from appliance.cores.vsr.sessions import Sessions
 from appliance.cores.vsr.status import SILENT, STATUS, Event, Status
 from appliance.cores.vsr.timeout import Timeout
@@ -145,7 +144,6 @@ class Member:
         prng: Prng,
         state_machine: StateMachine,
         scrub_ticks: int = SCRUB_TICKS,
-        routing: Routing = Routing.AUTO,
     ) -> None:
         self.geometry = geometry
         self.cluster = cluster
@@ -159,8 +157,6 @@ class Member:
         self.monotonic_ns = 0
         self.realtime_us = 0
         self.clock = Clock(index=0, replica_count=1, quorum=1)  # until members are known
-        self.routing = routing
-        self.route = Route(index=0, member_count=1, replica_count=1, routing=routing)
         # of this member; < replica_count: active, else standby
         self.index = -1
         self.replica_count = 0
@@ -338,12 +334,6 @@ class Member:
                 index=self.index, replica_count=self.replica_count, quorum=self.quorum_replication
             )
             self.timeouts["ping"].start(1)
-        self.route = Route(
-            index=self.index,
-            member_count=len(self.members),
-            replica_count=self.replica_count,
-            routing=self.routing,
-        )
 
     def index_of(self, replica_id: bytes) -> int:
         """The place of a member; -1: it is none."""

@@ -50,21 +50,6 @@ def on_prepare(member: Member, message: Message) -> None:
     return None
 
 
-def forward(member: Member, message: Message) -> None:
-    """Hand a prepare seen for the first time to the next hop, before writing it."""
-    assert not member.is_primary
-    assert message.route != 0
-    header = message.header
-    if header.op <= member.commit_min or member.journal.clean(header):
-        return
-    hops = message.route & ~(1 << member.index) & ((1 << len(member.members)) - 1)
-    following = member.route.first(hops, member.primary_of(message.header.view))
-    if following >= 0:
-        member.mark("prepare_forwarded")
-        assert following != member.index
-        member.send(1 << following, message.header, message.body, hops & ~(1 << following))
-
-
 def acknowledge(member: Member, op: int) -> None:
     """Tell the primary of the current view that this prepare is durable here, if that may be
     said.
@@ -181,7 +166,6 @@ def advance_commit_max(member: Member) -> None:
     member.learn_commit(committed)
     member.abdicating = False  # whoever's word was the last that lacked
     assert member.commit_max <= member.op
-    member.route.on_quorum()
     prepare_timeout = member.timeouts["prepare"]
     if pipeline:
         prepare_timeout.start(5)
@@ -267,7 +251,6 @@ def on_prepare_timeout(member: Member) -> None:
     assert entry.header.op == member.commit_max + 1
     message = member.prepare_in_memory(entry.header)
     missing = member.other_replicas & ~entry.acks
-    member.route.on_timeout(missing, member.tick)
     if message is not None and missing:
         member.mark("prepare_resent")
         member.send(missing, entry.header, message.body)

@@ -225,8 +225,6 @@ def _on_any_prepare(member: Member, message: Message) -> None:
     header = message.header
     assert header.op > header.commit_num
     current = header.viewstamp == member.viewstamp
-    if message.route and current and not member.is_primary:
-        normal.forward(member, message)
     fresh = current and member.view == member.log_view and header.op > member.op
     if fresh and member.status == Status.NORMAL and not member.is_primary:
         return normal.on_prepare(member, message)

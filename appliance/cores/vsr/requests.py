@@ -229,8 +229,7 @@ def prepare(member: Member, message: Message, block: ses.SessionBlock) -> None:
     member.extend_head(header)
     member.keep_prepare(made)
     member.pipeline.append(Entry(header, block.client))
-    for mask, route in member.route.plan(member.tick):
-        member.send(mask, header, made.body, route)
+    member.send(member.others, header, made.body)
     wal.append(member, made)
     if not member.timeouts["prepare"].running:
         member.timeouts["prepare"].start(5)

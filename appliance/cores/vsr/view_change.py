@@ -366,7 +366,6 @@ def start_normal_primary(member: Member) -> None:
     assert member.commit_min == member.commit_max
     leave_normal(member, Event.VIEW_STARTED)
     member.dvc_quorum = False
-    member.route.reset(member.tick)
     tail.find_pending(member)
     for op in range(member.commit_max + 1, member.op + 1):
         header = member.journal.at(op)

@@ -25,7 +25,6 @@ from appliance.cores.vsr.open import VolumeUnusable, load
 from appliance.cores.vsr.remedies import remedy_of
 from appliance.cores.vsr.replica import Replica
 from appliance.cores.vsr.report import condition, stale_ms
-from appliance.cores.vsr.route import Routing
 from appliance.drivers.host import clock, knobs, service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.figures import Figures
@@ -99,7 +98,6 @@ class ReplicaRole:
             prng=Prng(clock.seed()),
             state_machine=self._rooms,
             scrub_ticks=max(1, node.settings.scrub_interval_ms // node.site.tick_ms),
-            routing=Routing(node.settings.routing),
         )
         size_max = geometry.message_size_max
         self._members = MemberLinks(self, node, self._shard, message_size_max=size_max, log=log)

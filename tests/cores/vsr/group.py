@@ -13,7 +13,6 @@ from appliance.base.prng import Prng
 from appliance.cores.vsr import report
 from appliance.cores.vsr.idle import idle_ticks
 from appliance.cores.vsr.replica import Replica
-from appliance.cores.vsr.route import Routing
 from appliance.formats import envelope as env
 from appliance.formats import record
 from appliance.formats.envelope import Message
@@ -53,14 +52,12 @@ class Group(Links):
         seed: int = 1,
         view: int = 0,
         geometry: Geometry = SMALL,
-        routing: Routing = Routing.AUTO,
         segments_max: int = 8,
         start: list[int] | None = None,
     ) -> None:
         super().__init__()
         self.replica_count, self.geometry, self.segments_max = replica_count, geometry, segments_max
         self.prng = Prng(seed)
-        self.routing = routing
         self.acquainted = start is not None  # the test speaks for those that do not run
         self.sessions: list[Session] = []
         self.eyes = self.eyes_of()
@@ -86,7 +83,7 @@ class Group(Links):
     def _process(self, **arguments: Any) -> Replica:
         """What is made of a machine's volume."""
         arguments |= {"prng": self.prng.fork(), "state_machine": arguments["state_machine"]._rooms}
-        core = Replica(routing=self.routing, **arguments)
+        core = Replica(**arguments)
         if self.acquainted:
             core.introduced = set(self.members)
         return core

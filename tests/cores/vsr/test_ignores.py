@@ -14,7 +14,6 @@ from appliance.cores.vsr import normal, repair, replica
 from appliance.cores.vsr.clock import Clock
 from appliance.cores.vsr.journal import Journal
 from appliance.cores.vsr.member import Entry, Member, Peer
-from appliance.cores.vsr.route import Route
 from appliance.cores.vsr.sessions import Session, Sessions
 from appliance.cores.vsr.timeout import Timeout
 from appliance.formats import command as cmd
@@ -128,7 +127,7 @@ def test_reasons_are_words_that_are_counted() -> None:
 
 def standing(value: Any, depth: int = 0) -> Any:
     """What can be compared of a member's state."""
-    if isinstance(value, Journal | Timeout | Peer | Route | Sessions | Session | Entry | Clock):
+    if isinstance(value, Journal | Timeout | Peer | Sessions | Session | Entry | Clock):
         slots = getattr(value, "__slots__", None) or vars(value)
         return [standing(getattr(value, slot), depth + 1) for slot in slots]
     if isinstance(value, dict):

@@ -160,12 +160,3 @@ def tell_headers(stage: Stage, who: str, whom: str, ops: str) -> None:
     message = Message(source.make(env.HEADERS, view=source.view, body=body), body, source.index)
     for target in stage.nodes(whom):
         stage.cluster.deliver(target, source.index, message)
-
-
-@words.line("{who} routes by {routing}")
-def route(stage: Stage, who: str, routing: str) -> None:
-    """`star` or `chain`, as an operator would choose."""
-    for index in stage.nodes(who):
-        found = stage.replica(index).route
-        found.chain_wanted = {"star": False, "chain": True}[routing]
-        found.reset(stage.replica(index).tick)
