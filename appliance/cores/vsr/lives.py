@@ -269,7 +269,7 @@ def hear(member: Member, message: Message) -> None:
     told = remembered(member, replica_id)
     if life.flags & FLAG_UNVOUCHED:
         if replica_id in member.told:
-            _refuse(member, replica_id, f"life {told.incarnation} of this replica")
+            _refuse(member, message.sender, life, f"life {told.incarnation} of this replica")
     elif (life.incarnation, life.start) == (told.incarnation, told.start):
         refused = member.refused.get(replica_id)
         if refused is not None and not refused.flags & ANSWER_DIVERGED:
@@ -281,8 +281,7 @@ def hear(member: Member, message: Message) -> None:
         told = member.told[replica_id] = _must_hold(member, message.sender)
         reason = forgotten(told, life)
         if reason:
-            peer.life_refused = max(peer.life_refused, life.incarnation)
-            _refuse(member, replica_id, reason)
+            _refuse(member, message.sender, life, reason)
         else:
             member.refused.pop(replica_id, None)
             assert life.incarnation > told.incarnation
@@ -307,9 +306,11 @@ def _go_on_above(member: Member, number: int) -> None:
     member.persist()
 
 
-def _refuse(member: Member, replica_id: bytes, reason: str) -> None:
-    assert replica_id != member.replica_id
+def _refuse(member: Member, place: int, life: Life, reason: str) -> None:
+    assert place != member.index
     assert reason
+    replica_id, peer = member.members[place], member.peers[place]
+    peer.life_refused = max(peer.life_refused, life.incarnation)
     if replica_id not in member.refused:
         member.mark("member_refused")
     member.refused[replica_id] = Refusal(reason)

@@ -92,8 +92,9 @@ def test_an_older_copy_of_a_volume_halts_and_its_replica_is_heard_no_more(
     assert not group.sent(env.DO_VIEW_CHANGE, source=victim, since=len(group.trace) - 200)
 
 
+@pytest.mark.parametrize("made_anew", [False, True], ids=["an older copy", "made in silence"])
 def test_the_number_of_a_refused_life_is_told_to_the_volume_that_comes_after_it(
-    monkeypatch: pytest.MonkeyPatch,
+    made_anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Links have seen that number and let nothing through that comes under a lower one: who did not
     hear of it would stay unheard for as long as it lives."""
@@ -101,7 +102,11 @@ def test_the_number_of_a_refused_life_is_told_to_the_volume_that_comes_after_it(
     copy = copy_of(group, 2)
     group.put(session, 5)
     group.run(60)
-    restore(group, 2, copy)
+    if made_anew:
+        group.crash(2)
+        new_volume(group, 2, vouched=False)
+    else:
+        restore(group, 2, copy)
     told: list[Life] = []
     monkeypatch.setattr(lives, "encode_life", lambda life: told.append(life) or encode_life(life))
     group.start(2)
