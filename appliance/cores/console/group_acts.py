@@ -1,5 +1,7 @@
 """Acts on the group of a shard: who leads it, who votes, who belongs to it."""
 
+from collections.abc import Callable
+
 from appliance.cores.console.about import NOBODY, About
 from appliance.cores.console.act import (
     REPLICAS,
@@ -19,6 +21,8 @@ from appliance.cores.console.stakes import (
     replica_shard,
     votes,
 )
+
+MEMBERS_S = 120.0  # for a shard to have changed its members
 
 # --- who leads ------------------------------------------------------------------------------------
 
@@ -167,6 +171,35 @@ def _remove_seen(snapshot: SiteSnapshot, about: About, before: SiteSnapshot) -> 
     return not memberships(snapshot, about.node)
 
 
+def _exchange_act(
+    name: str,
+    option: str,
+    label: str,
+    shown: Callable[[SiteSnapshot, About], list[About]],
+    pair: Callable[[About], tuple[int, int]],
+) -> Act:
+    """An act by which a standby and a voter change places; `pair` says which is which. `option` of
+    the verb, and `label`, name the other of the two."""
+    return Act(
+        name,
+        ("node", "other"),
+        (REPLICAS,),
+        lambda snapshot, about: label.format(name_of(snapshot, about.other)),
+        shown,
+        lambda snapshot, about: _exchange_words(snapshot, *pair(about)),
+        lambda snapshot, about: _exchange_refusal(snapshot, *pair(about)),
+        lambda snapshot, about: f"{name_of(snapshot, pair(about)[0])} to vote",
+        lambda snapshot, about, before: _exchange_seen(snapshot, *pair(about)),
+        lambda snapshot, about: (
+            f"tigerchat member {name} {quoted(snapshot, about.node)} "
+            f"{option} {quoted(snapshot, about.other)}"
+        ),
+        typed=lambda snapshot, about: name_of(snapshot, about.node),
+        patience_s=MEMBERS_S,
+        of_group=True,
+    )
+
+
 GROUP_ACTS: tuple[Act, ...] = (
     Act(
         "step-down",
@@ -184,41 +217,19 @@ GROUP_ACTS: tuple[Act, ...] = (
         patience_s=30.0,
         of_group=True,
     ),
-    Act(
+    _exchange_act(
         "promote",
-        ("node", "other"),
-        (REPLICAS,),
-        lambda snapshot, about: f"Let it vote in the place of {name_of(snapshot, about.other)}…",
+        "--retire",
+        "Let it vote in the place of {}…",
         _promote_shown,
-        lambda snapshot, about: _exchange_words(snapshot, about.node, about.other),
-        lambda snapshot, about: _exchange_refusal(snapshot, about.node, about.other),
-        lambda snapshot, about: f"{name_of(snapshot, about.node)} to vote",
-        lambda snapshot, about, before: _exchange_seen(snapshot, about.node, about.other),
-        lambda snapshot, about: (
-            f"tigerchat member promote {quoted(snapshot, about.node)} "
-            f"--retire {quoted(snapshot, about.other)}"
-        ),
-        typed=lambda snapshot, about: name_of(snapshot, about.node),
-        patience_s=120.0,
-        of_group=True,
+        lambda about: (about.node, about.other),
     ),
-    Act(
+    _exchange_act(
         "retire",
-        ("node", "other"),
-        (REPLICAS,),
-        lambda snapshot, about: f"Let {name_of(snapshot, about.other)} vote in its place…",
+        "--promote",
+        "Let {} vote in its place…",
         _retire_shown,
-        lambda snapshot, about: _exchange_words(snapshot, about.other, about.node),
-        lambda snapshot, about: _exchange_refusal(snapshot, about.other, about.node),
-        lambda snapshot, about: f"{name_of(snapshot, about.other)} to vote",
-        lambda snapshot, about, before: _exchange_seen(snapshot, about.other, about.node),
-        lambda snapshot, about: (
-            f"tigerchat member retire {quoted(snapshot, about.node)} "
-            f"--promote {quoted(snapshot, about.other)}"
-        ),
-        typed=lambda snapshot, about: name_of(snapshot, about.node),
-        patience_s=120.0,
-        of_group=True,
+        lambda about: (about.other, about.node),
     ),
     Act(
         "remove",
@@ -232,7 +243,7 @@ GROUP_ACTS: tuple[Act, ...] = (
         _remove_seen,
         verb_of("member remove"),
         typed=lambda snapshot, about: name_of(snapshot, about.node),
-        patience_s=120.0,
+        patience_s=MEMBERS_S,
         of_group=True,
     ),
 )
