@@ -12,24 +12,28 @@ end, so what an interrupted run leaves is nothing, and the next run removes it.
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from appliance.base.errors import ConfigurationError
 from appliance.base.limits import REPLICAS_MAX
 from appliance.base.printable import counted, json_line, one_line
+from appliance.cores.vsr.open import NewReplica
 from appliance.drivers.files.folders import sync_folder
 from appliance.drivers.host.durable_file import unusable
 from appliance.drivers.host.node_folder import node_name, read_node, volume_name
 from appliance.drivers.host.node_user import work_as_owner
-from appliance.drivers.nvme.volume import GEOMETRIES
+from appliance.drivers.nvme.volume import GEOMETRIES, Write
 from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
 from appliance.drivers.terminal.way_out import bare
 from appliance.formats.client.fields import id_of
 from appliance.formats.configuration import check_table
+from appliance.formats.geometry import Geometry
 from appliance.formats.settings import KEYS, Settings
 from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
 from appliance.node.format_node import format_node_folder
@@ -45,6 +49,8 @@ from appliance.node.restore_site import (
 from appliance.roles.operator.log_source import LogSource
 from appliance.roles.operator.restoring import RestoredRoom, ShardRestore, gap_room_of
 
+# What --local alone takes: how a new site is made.
+_OF_LOCAL = ("nodes", "accept_two_replicas", "ports", "segments_max", "objects", "farm")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -137,6 +143,8 @@ def command(**given: Any) -> None:
     options = _Options(**given)
     if (options.local is None) == (options.node_folder is None):
         raise click.UsageError("say either --local DIR or --node-folder F")
+    if options.node_folder is not None:
+        _refuse_for_node(click.get_current_context())
     remains: Remains | None = None
     try:
         remains = survey(
@@ -152,6 +160,17 @@ def command(**given: Any) -> None:
         if remains is not None:
             remains.close()
     making.tell(as_json=options.as_json, start=f"tigerchat start {options.words}")
+
+
+def _refuse_for_node(context: click.Context) -> None:
+    """What says how a new site is made is nothing that one node of it can be told."""
+    for option in context.command.params:
+        said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if said and option.name in _OF_LOCAL:
+            raise click.UsageError(
+                f"{option.opts[0]} is of a site that --local makes: with --node-folder the files "
+                "in F say what the new site is"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +298,11 @@ class _Making:
         self._remains, self._sources, self._node, self._quiet = remains, sources, node, quiet
         self._shards: dict[int, ShardRestore] = {}
 
-    def writes(self, *sizes: Any, shard: int, **group: Any) -> Any:
-        """What a volume of `shard` begins with; as `format_writes`."""
+    def writes(self, geometry: Geometry, new: NewReplica) -> Iterator[Write]:
+        """What a volume begins with; as `format_writes`."""
+        shard = new.shard
         if shard in self._shards:
-            yield from self._shards[shard].writes(*sizes, shard=shard, **group)
+            yield from self._shards[shard].writes(geometry, new)
             return
         remains = self._remains
         gap_room = gap_room_of(shard, remains.shards, remains.cluster)
@@ -294,7 +314,7 @@ class _Making:
             file=bare(sys.stdout),
         ) as bar:
             made.on_progress = bar.update
-            yield from made.writes(*sizes, shard=shard, **group)
+            yield from made.writes(geometry, new)
         self._shards[shard] = made
 
     def tell(self, *, as_json: bool, start: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from appliance.base.prng import Prng
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr import effects as fx
-from appliance.cores.vsr.open import Loaded, VolumeUnusable, format_writes, load
+from appliance.cores.vsr.open import Loaded, NewReplica, VolumeUnusable, format_writes, load
 from appliance.cores.vsr.replica import Replica
 from appliance.formats.command import client_of
 from appliance.formats.envelope import SENDER_CLIENT, Message
@@ -141,14 +141,12 @@ class Cluster:
         """Make an empty volume on the machine's disk, of a group as it began, or as it is now."""
         options = self.options
         group = configuration or Configuration(0, 0, options.replica_count, tuple(self.members))
-        for address, data in format_writes(
-            self.geometry,
+        new = NewReplica(
             cluster=self.cluster,
             shard=self.shard,
             replica_id=self.members[machine.index],
             members=list(group.members),
             replica_count=group.replica_count,
-            standby_count=group.standby_count,
             segments_max=options.segments_max,
             view=view,
             log_view=log_view,
@@ -156,7 +154,8 @@ class Cluster:
             members_op=group.op,
             incarnation=self._life_above(machine.index) if log_view == 0 or group.op else 0,
             vouched=vouched,
-        ):
+        )
+        for address, data in format_writes(self.geometry, new):
             machine.disk.poke(address, data)
         self.checkers.on_format(machine)
 

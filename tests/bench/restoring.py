@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.cores.rooms.rebuild import Rebuild
+from appliance.cores.vsr.open import NewReplica
 from appliance.cores.vsr.restored import first_checkpoint, restored_writes
 from appliance.drivers.host.process import child_environment
 from appliance.drivers.nvme.volume import create
@@ -62,17 +63,20 @@ def measure(folder: Path, quick: bool, say: Callable[[str], None]) -> dict[str, 
 def write_volume(volume: Path, count: int) -> None:
     """The volume of a lone replica, whose checkpoint holds it all."""
     segments_max = count // PRODUCTION.segment_records + 8
-    group = {
-        "cluster": CLUSTER, "shard": 0, "view": 0, "segments_max": segments_max,
-        "members": [REPLICA], "replica_count": 1,
-    }  # fmt: skip
-    create(
-        volume, geometry="production", segments_max=segments_max, writes=_writes(count, group),
-        brief=True,
-    )  # fmt: skip
+    new = NewReplica(
+        cluster=CLUSTER,
+        shard=0,
+        replica_id=REPLICA,
+        members=[REPLICA],
+        replica_count=1,
+        segments_max=segments_max,
+        view=0,
+    )
+    writes = _writes(count, new)
+    create(volume, geometry="production", segments_max=segments_max, writes=writes, brief=True)
 
 
-def _writes(count: int, group: dict[str, Any]) -> Iterator[tuple[int, bytes]]:
+def _writes(count: int, new: NewReplica) -> Iterator[tuple[int, bytes]]:
     ring = memoryview(bytearray(ring_size(PRODUCTION)))
     made = Rebuild(geometry=PRODUCTION, cluster=CLUSTER, shard=0, ring=ring, gap_room="gaps")
     for body, timestamp in _prepares(count):
@@ -83,10 +87,8 @@ def _writes(count: int, group: dict[str, Any]) -> Iterator[tuple[int, bytes]]:
         address = PRODUCTION.data_size + write.number * PRODUCTION.extent_size + write.offset
         yield address, bytes(write.data)
     assert made.rooms.log_seq == count
-    state = first_checkpoint(PRODUCTION, made.state(), timestamp=made.timestamp, **group)
-    yield from restored_writes(
-        PRODUCTION, state, replica_id=REPLICA, standby_count=0, vouched=True, **group
-    )
+    state = first_checkpoint(PRODUCTION, made.state(), new, timestamp=made.timestamp)
+    yield from restored_writes(PRODUCTION, new, state)
 
 
 def _prepares(count: int) -> Iterator[tuple[bytes, int]]:

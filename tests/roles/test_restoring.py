@@ -162,6 +162,26 @@ def shipped(site: WiredSite, folder: Path, records: bytes, parts: list[Part]) ->
     return files[0].name
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--nodes", "3"),
+        ("--accept-two-replicas",),
+        ("--ports", "7400"),
+        ("--segments-max", "64"),
+        ("--no-objects",),
+        ("--farm",),
+    ],
+)
+def test_what_says_how_a_site_is_made_is_refused_for_one_node_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    place = ("--from", str(tmp_path), "--node-folder", str(tmp_path))
+    assert main(["restore", *place, *words]) == 2
+    said = capsys.readouterr().err
+    assert "is of a site that --local makes" in said and "the files in F say" in said
+
+
 def test_a_volume_and_what_was_shipped_of_it_give_the_same_bytes(
     site: WiredSite, told: Told, tmp_path: Path, disk_folder: Path
 ) -> None:

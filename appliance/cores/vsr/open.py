@@ -261,24 +261,9 @@ def _load_slots(
     return slots
 
 
-def format_writes(
-    geometry: Geometry,
-    *,
-    cluster: bytes,
-    shard: int,
-    replica_id: bytes,
-    members: list[bytes],
-    replica_count: int,
-    standby_count: int = 0,
-    segments_max: int,
-    view: int,
-    log_view: int | None = None,
-    epoch: int = 0,
-    members_op: int = 0,
-    incarnation: int = 0,
-    vouched: bool = True,
-) -> Iterator[tuple[int, bytes]]:
-    """(address, bytes) of all that format writes over a file of zeros; the superblock comes last.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewReplica:
+    """Whose data file is made, and of which group.
 
     A lost disk is replaced with `view` = two above what the group has reached and `log_view` = 0,
     and with the group's present epoch, members and the op that made them; with an `incarnation`
@@ -286,48 +271,66 @@ def format_writes(
     Not `vouched`: nobody could be asked whether this replica ever was; it votes when others said
     that they have never heard of it.
     """
-    assert segments_max > 0
-    remade = log_view not in (None, view) or members_op > 0
-    flags = (0 if vouched else FLAG_UNVOUCHED) | (FLAG_REMADE if remade else 0)
-    assert replica_id in members
-    assert len(members) == replica_count + standby_count
-    root = env.root(cluster, shard)
+
+    cluster: bytes
+    shard: int
+    replica_id: bytes
+    members: list[bytes]  # replicas before standbys
+    replica_count: int
+    segments_max: int
+    view: int
+    log_view: int | None = None  # None: as `view`
+    epoch: int = 0
+    members_op: int = 0
+    incarnation: int = 0
+    vouched: bool = True
+
+
+def format_writes(geometry: Geometry, new: NewReplica) -> Iterator[tuple[int, bytes]]:
+    """(address, bytes) of what format writes over a file of zeros; the superblock comes last."""
+    assert new.segments_max > 0
+    assert new.replica_id in new.members
+    assert 0 < new.replica_count <= len(new.members)
+    begins_with_group = new.log_view in (None, new.view)
+    remade = not begins_with_group or new.members_op > 0
+    flags = (0 if new.vouched else FLAG_UNVOUCHED) | (FLAG_REMADE if remade else 0)
+    root = env.root(new.cluster, new.shard)
     rings = (
         (geometry.wal_headers_offset, SECTOR_SIZE),
         (geometry.wal_prepares_offset, geometry.message_size_max),
     )
     for start, stride in rings:  # one after the other: headers are neighbours
         for slot in range(geometry.slot_count):
-            header = root if slot == 0 else env.reserved(slot, cluster, shard)
+            header = root if slot == 0 else env.reserved(slot, new.cluster, new.shard)
             yield start + slot * stride, header.raw.ljust(SECTOR_SIZE, b"\0")
     block = sb.Superblock(
-        shard=shard,
+        shard=new.shard,
         sequence=1,
-        cluster=cluster,
-        replica_id=replica_id,
+        cluster=new.cluster,
+        replica_id=new.replica_id,
         parent=bytes(32),
-        view=view,
-        log_view=view if log_view is None else log_view,
-        epoch=epoch,
-        incarnation=incarnation,
+        view=new.view,
+        log_view=new.view if new.log_view is None else new.log_view,
+        epoch=new.epoch,
+        incarnation=new.incarnation,
         commit_max=0,
         sync_op_min=0,
         sync_op_max=0,
         sync_log_seq=0,
-        replica_count=replica_count,
-        standby_count=standby_count,
+        replica_count=new.replica_count,
+        standby_count=len(new.members) - new.replica_count,
         replica_count_old=0,
         standby_count_old=0,
-        members=list(members),
+        members=list(new.members),
         members_old=[],
-        segments_max=segments_max,
-        checkpoint=root_state(cluster, shard),
+        segments_max=new.segments_max,
+        checkpoint=root_state(new.cluster, new.shard),
         # who replaces a lost disk votes at once, with this list
-        view_headers_kind=sb.KIND_SV if log_view in (None, view) else sb.KIND_DVC,
+        view_headers_kind=sb.KIND_SV if begins_with_group else sb.KIND_DVC,
         view_headers=[root],
-        members_op=members_op,
+        members_op=new.members_op,
         flags=flags,
-        lives=[(incarnation, 0)] if incarnation else [],
+        lives=[(new.incarnation, 0)] if new.incarnation else [],
     )
     for copy in range(SUPERBLOCK_COPIES):
         yield copy * SUPERBLOCK_COPY_STRIDE, sb.encode(block, copy)

@@ -15,7 +15,7 @@ from appliance.base.checksum import sha256
 from appliance.base.limits import SECTOR_SIZE, SUPERBLOCK_COPIES
 from appliance.base.table import Table
 from appliance.cores.vsr import membership
-from appliance.cores.vsr.open import format_writes
+from appliance.cores.vsr.open import NewReplica, format_writes
 from appliance.formats import checkpoint as ck
 from appliance.formats import envelope as env
 from appliance.formats import session as ses
@@ -75,31 +75,27 @@ class FirstCheckpoint(NamedTuple):
 def first_checkpoint(
     geometry: Geometry,
     state: State,
+    new: NewReplica,
     *,
-    cluster: bytes,
-    shard: int,
-    view: int,
     timestamp: int,
-    segments_max: int,
-    members: list[bytes],
-    replica_count: int,
 ) -> FirstCheckpoint:
-    """`state` as the checkpoint of a new cluster, at `timestamp` of the log."""
+    """`state` as the checkpoint of a new cluster, at `timestamp` of the log; of the shard and group
+    of `new`, whichever of them that is."""
     assert timestamp >= state.ahead_us
     op = geometry.checkpoint_next(0)
-    header, _ = _nothing(cluster, shard, view, op, bytes(16), timestamp, bytes(32))
+    header, _ = _nothing(new, op, bytes(16), timestamp, bytes(32))
     tables, chunks = {}, []
     for name in TABLES:
         if name in state.tables:
             rows, ids, frozen = state.tables[name].freeze(everything=True)
         else:
-            whose = membership.rows_of(members, replica_count) if name == "members" else b""
+            whose = membership.rows_of(new.members, new.replica_count) if name == "members" else b""
             rows, ids, frozen = _frozen(geometry, name, whose)
         tables[name] = ck.TableState(rows, ids)
         chunks += [(ck.table_chunk_index(geometry, name, i), data) for i, data in frozen]
     manifest = ck.Manifest(
-        cluster=cluster,
-        shard=shard,
+        cluster=new.cluster,
+        shard=new.shard,
         epoch=0,
         op=op,
         timestamp=timestamp,
@@ -109,7 +105,7 @@ def first_checkpoint(
         oldest_segment=state.oldest_segment,
         oldest_segment_before=state.oldest_segment_before,
         newest_segment_id=state.newest_segment_id,
-        segments_max=segments_max,
+        segments_max=new.segments_max,
         leaf_ids=state.leaf_ids,
         tables=tables,
         shipping=state.shipping,
@@ -131,22 +127,16 @@ def _frozen(
 
 
 def _nothing(
-    cluster: bytes,
-    shard: int,
-    view: int,
-    op: int,
-    parent: bytes,
-    timestamp: int,
-    checkpoint_id: bytes,
+    new: NewReplica, op: int, parent: bytes, timestamp: int, checkpoint_id: bytes
 ) -> tuple[Header, bytes]:
     """A prepare without effect: its header and its body."""
     body = ses.encode(ses.SessionBlock(RESTORER, op, 0, bytes(16), bytes(16), checkpoint_id))
     header = env.make(
         env.PREPARE,
-        cluster=cluster,
-        shard=shard,
+        cluster=new.cluster,
+        shard=new.shard,
         operation=env.OPERATION_NOOP,
-        view=view,
+        view=new.view,
         op=op,
         commit_num=op - 1,
         area=Prepare.pack(parent, timestamp),
@@ -156,22 +146,11 @@ def _nothing(
     return header, body
 
 
-def restored_writes(
-    geometry: Geometry,
-    state: FirstCheckpoint,
-    *,
-    cluster: bytes,
-    shard: int,
-    replica_id: bytes,
-    members: list[bytes],
-    replica_count: int,
-    standby_count: int,
-    segments_max: int,
-    view: int,
-    vouched: bool,
-) -> Iterator[Write]:
+def restored_writes(geometry: Geometry, new: NewReplica, state: FirstCheckpoint) -> Iterator[Write]:
     """(address, bytes) of all but the segments, over a file of zeros; the superblock comes last."""
-    assert state.header.view == view
+    assert state.header.view == new.view
+    assert new.log_view in (None, new.view)
+    assert (new.epoch, new.members_op) == (0, 0)
     op = state.header.op
     zone = (
         geometry.checkpoints_offset + geometry.checkpoint_zone(op) * geometry.checkpoint_zone_size
@@ -180,18 +159,7 @@ def restored_writes(
         yield zone + ck.zone_offset(geometry, ck.ChunkLocation(ck.KIND_TABLE, 0, index, op)), data
     yield zone, _padded(state.manifest)
     superblocks = []
-    for address, data in format_writes(
-        geometry,
-        cluster=cluster,
-        shard=shard,
-        replica_id=replica_id,
-        members=members,
-        replica_count=replica_count,
-        standby_count=standby_count,
-        segments_max=segments_max,
-        view=view,
-        vouched=vouched,
-    ):
+    for address, data in format_writes(geometry, new):
         if address < geometry.wal_headers_offset:
             superblocks.append(data)
         else:
@@ -202,7 +170,7 @@ def restored_writes(
     for number in range(op, op + geometry.pipeline_max + 2):
         stood_on = state.id if headers else bytes(32)
         time_us = timestamp + number - op
-        header, body = _nothing(cluster, shard, view, number, parent, time_us, stood_on)
+        header, body = _nothing(new, number, parent, time_us, stood_on)
         slot = number % geometry.slot_count
         prepare = geometry.wal_prepares_offset + slot * geometry.message_size_max
         yield prepare, _padded(header.raw + body)

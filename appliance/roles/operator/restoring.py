@@ -10,6 +10,7 @@ import numpy as np
 from appliance.base.errors import StorageError
 from appliance.cores.rooms.open_segment import SegmentWrite
 from appliance.cores.rooms.rebuild import Rebuild
+from appliance.cores.vsr.open import NewReplica
 from appliance.cores.vsr.restored import FirstCheckpoint, first_checkpoint, restored_writes
 from appliance.drivers.nvme.reader import VolumeReader
 from appliance.drivers.nvme.volume import Write
@@ -25,9 +26,8 @@ from appliance.roles.operator.kept_log import LogBroken, take_kept
 from appliance.roles.operator.log_source import LogSource, read_best
 from appliance.roles.operator.volume_source import VolumeBroken, VolumeSource
 
-SEGMENTS_SPARE = (
-    4  # beside those that are full: for what comes, and what the shard keeps for itself
-)
+# Beside those that are full: for what comes, and what the shard keeps for itself.
+SEGMENTS_SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,56 +92,19 @@ class ShardRestore:
         """Hexadecimal: equal on every node whose volumes are made from the same."""
         return self._checkpoint.id.hex() if self._checkpoint is not None else ""
 
-    def writes(
-        self,
-        geometry: Geometry,
-        *,
-        cluster: bytes,
-        shard: int,
-        replica_id: bytes,
-        members: list[bytes],
-        replica_count: int,
-        standby_count: int,
-        segments_max: int,
-        view: int,
-        log_view: int,
-        epoch: int,
-        members_op: int,
-        vouched: bool,
-    ) -> Iterator[Write]:
+    def writes(self, geometry: Geometry, new: NewReplica) -> Iterator[Write]:
         """As `format_writes` gives them, of a new cluster."""
-        assert (view, epoch, members_op) == (log_view, 0, 0)
         if self._checkpoint is None:
-            group = members, replica_count
-            yield from self._rebuild(geometry, cluster, shard, view, segments_max, group)
+            yield from self._rebuild(geometry, new)
         else:
             yield from self._copy(geometry)
         assert self._checkpoint is not None
-        yield from restored_writes(
-            geometry,
-            self._checkpoint,
-            cluster=cluster,
-            shard=shard,
-            replica_id=replica_id,
-            members=members,
-            replica_count=replica_count,
-            standby_count=standby_count,
-            segments_max=segments_max,
-            view=view,
-            vouched=vouched,
-        )
+        yield from restored_writes(geometry, new, self._checkpoint)
 
     # --- the first volume
 
-    def _rebuild(
-        self,
-        geometry: Geometry,
-        cluster: bytes,
-        shard: int,
-        view: int,
-        segments_max: int,
-        group: tuple[list[bytes], int],
-    ) -> Iterator[Write]:
+    def _rebuild(self, geometry: Geometry, new: NewReplica) -> Iterator[Write]:
+        cluster, shard, segments_max = new.cluster, new.shard, new.segments_max
         dropped = (self.first_log_seq - 1) // geometry.segment_records
         needed = self.last_log_seq // geometry.segment_records - dropped + SEGMENTS_SPARE
         if needed > segments_max:
@@ -170,15 +133,7 @@ class ShardRestore:
         rebuild = self._rebuilt
         assert rebuild is not None
         self._checkpoint = first_checkpoint(
-            geometry,
-            rebuild.state(),
-            cluster=cluster,
-            shard=shard,
-            view=view,
-            timestamp=rebuild.timestamp,
-            segments_max=segments_max,
-            members=group[0],
-            replica_count=group[1],
+            geometry, rebuild.state(), new, timestamp=rebuild.timestamp
         )
         self._tell(rebuild)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from appliance import VERSION
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.json_text import parse_json
-from appliance.cores.vsr.open import format_writes
+from appliance.cores.vsr.open import NewReplica, format_writes
 from appliance.drivers.files.folders import sync_folder
 from appliance.drivers.host.durable_file import write_durable
 from appliance.drivers.host.node_folder import (
@@ -33,11 +33,11 @@ from appliance.drivers.nvme.device import DATA, check_free, claim, device_of, no
 from appliance.drivers.nvme.direct import refuse_memory
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
 from appliance.drivers.nvme.volume import FILES, GEOMETRIES, Write, create, read_facts
+from appliance.formats.geometry import Geometry
 from appliance.formats.site import SEGMENTS_MAX_HIGH, Shard
 
 Say = Callable[[str], None]
-# What a volume begins with; the arguments are those of `format_writes`, and so is what it gives.
-WritesOf = Callable[..., Iterable[Write]]
+WritesOf = Callable[[Geometry, NewReplica], Iterable[Write]]  # what a volume begins with
 RELEASE_S = 5.0  # for a replica to notice that its volume was moved away, and to end
 PROBE_S = 2.0  # for whatever listens at a peer port to take a connection
 PROBE_EVERY_S = 0.5  # each one stays in the queue of a process that stands still
@@ -121,17 +121,15 @@ def _make_volume(
             "vouched": vouched,
         }
     )
-    count = len(group["members"])
-    writes = writes_of(
-        GEOMETRIES[geometry],
+    segments_max = shard.segments_max
+    new = NewReplica(
         cluster=node.site.cluster,
         shard=shard.number,
         replica_id=shard.replica_ids[index],
-        standby_count=count - group["replica_count"],
-        segments_max=shard.segments_max,
+        segments_max=segments_max,
         **group,
     )
-    segments_max = shard.segments_max
+    writes = writes_of(GEOMETRIES[geometry], new)
     facts = create(volume, geometry=geometry, segments_max=segments_max, writes=writes, brief=brief)
     path.unlink(missing_ok=True)
     sync_folder(node.path)

@@ -104,7 +104,7 @@ def test_the_number_of_a_refused_life_is_told_to_the_volume_that_comes_after_it(
     group.run(60)
     if made_anew:
         group.crash(2)
-        new_volume(group, 2, vouched=False)
+        group.format(2, vouched=False)
     else:
         restore(group, 2, copy)
     told: list[Life] = []

@@ -15,7 +15,7 @@ import uvloop
 
 from appliance.base.errors import StorageError
 from appliance.base.limits import SECTOR_SIZE
-from appliance.cores.vsr.open import format_writes, load
+from appliance.cores.vsr.open import NewReplica, format_writes, load
 from appliance.drivers.nvme import flushes
 from appliance.drivers.nvme.direct import DirectFile
 from appliance.drivers.nvme.extents import EXTENTS_AT_FORMAT
@@ -36,8 +36,7 @@ FRONT, BACK = SMALL.wal_headers_offset, SMALL.checkpoints_offset
 def folder(disk_folder: Path) -> Path:
     """The volume of a replica, just formatted."""
     place = disk_folder / "shard-0"
-    writes = format_writes(
-        SMALL,
+    new = NewReplica(
         cluster=b"c" * 16,
         shard=0,
         replica_id=IDS[0],
@@ -46,6 +45,7 @@ def folder(disk_folder: Path) -> Path:
         segments_max=SEGMENTS_MAX,
         view=0,
     )
+    writes = format_writes(SMALL, new)
     create(place, geometry="small", segments_max=SEGMENTS_MAX, writes=writes)
     return place
 
