@@ -5,7 +5,7 @@ must be the same on all nodes lies in the site file; what nobody needs to choose
 """
 
 from dataclasses import dataclass
-from typing import Annotated, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 from appliance.base.limits import OBJECTS_MIB, SNAPSHOTS_MIB, TOKEN_LIFE_S_DEFAULT
 from appliance.formats.configuration import (
@@ -116,10 +116,13 @@ SITE_SETTINGS = (
 
 
 def load_settings(path: FilePath) -> Settings:
-    """The settings in file `path`; ConfigurationError names file, key and what is allowed. A file
-    of a former version may have keys that are RETIRED."""
-    table = {key: value for key, value in read_toml(path).items() if key not in RETIRED}
-    return Settings(**check_table(path, table, KEYS))
+    """The settings in file `path`; ConfigurationError names file, key and what is allowed."""
+    return Settings(**check_table(path, chosen_settings(path), KEYS))
+
+
+def chosen_settings(path: FilePath) -> dict[str, Any]:
+    """What file `path` says, unchecked; without keys that are RETIRED."""
+    return {key: value for key, value in read_toml(path).items() if key not in RETIRED}
 
 
 def encode_settings(index: int, **chosen: int | str | bool) -> str:

@@ -29,8 +29,7 @@ from appliance.drivers.host.node_folder import (
     read_node,
     volume_name,
 )
-from appliance.formats.configuration import read_toml
-from appliance.formats.settings import SETTINGS_FILE, encode_settings
+from appliance.formats.settings import SETTINGS_FILE, chosen_settings, encode_settings
 from appliance.formats.site import (
     SEGMENTS_MAX_LOW,
     SITE_FILE,
@@ -225,7 +224,7 @@ def describe_another(folder: Path) -> None:
     ]
     grown = replace(site, nodes=[*site.nodes, node], shards=shards)
     text = encode_site(grown)
-    peer = read_toml(folder / site.nodes[0].name / SETTINGS_FILE)
+    peer = chosen_settings(folder / site.nodes[0].name / SETTINGS_FILE)
     chosen = {name: value for name, value in peer.items() if name != "index"}
     make_once(node_folder / SETTINGS_FILE, lambda: encode_settings(index, **chosen), 0o644)
     _local_node_files(folder, node_folder, index, text)

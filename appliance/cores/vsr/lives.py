@@ -306,10 +306,10 @@ def _go_on_above(member: Member, number: int) -> None:
     member.persist()
 
 
-def _refuse(member: Member, place: int, life: Life, reason: str) -> None:
-    assert place != member.index
+def _refuse(member: Member, member_index: int, life: Life, reason: str) -> None:
+    assert member_index != member.index
     assert reason
-    replica_id, peer = member.members[place], member.peers[place]
+    replica_id, peer = member.members[member_index], member.peers[member_index]
     peer.life_refused = max(peer.life_refused, life.incarnation)
     if replica_id not in member.refused:
         member.mark("member_refused")
