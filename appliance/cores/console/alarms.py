@@ -44,12 +44,11 @@ from appliance.cores.console.about import About
 from appliance.cores.console.alarm import Alarm, node_name
 from appliance.cores.console.cells import duration
 from appliance.cores.console.disks import troubles
-from appliance.cores.console.figures import Replica, furthest, unheard
+from appliance.cores.console.figures import LAG_OPS_MAX, Replica, furthest, unheard
 from appliance.cores.console.later_alarms import LATER_RULES
 from appliance.cores.console.model import SILENT_MS_MAX, Member, ShardLine, SiteSnapshot
 from appliance.formats.status.replica import NORMAL
 
-LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
 P99_WRITES_MIN = 200  # of fewer, a p99 says nothing
 WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt by everybody
 # Per cent of a volume's extents, or of its disk, that are taken: an alarm, which says how bad.

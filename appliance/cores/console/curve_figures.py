@@ -5,7 +5,7 @@ from math import nan
 
 from msgspec import UNSET
 
-from appliance.cores.console.alarms import LAG_OPS_MAX
+from appliance.cores.console.figures import LAG_OPS_MAX
 from appliance.cores.console.model import Answers, told
 from appliance.formats.curves import Curve, Figure
 from appliance.formats.status.edge import EdgeStatus

@@ -11,6 +11,8 @@ from appliance.formats.status.replica import GroupClock, GroupSpace, ReplicaStat
 from appliance.formats.status.shipper import ShipperStatus
 from appliance.formats.status.supervisor import ChildStatus, SupervisorStatus
 
+LAG_OPS_MAX = 500  # behind the shard; a healthy backup is a few ops behind
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:

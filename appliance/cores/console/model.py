@@ -10,6 +10,7 @@ from msgspec.structs import replace as replaced
 from appliance.cores.console.farm import Farm, farm_in
 from appliance.cores.console.federation import FederationLine, federation_of
 from appliance.cores.console.figures import (
+    LAG_OPS_MAX,
     Edge,
     Machine,
     Peer,
@@ -146,18 +147,21 @@ class Rates:
     """What the look before had counted; counters only grow, except when a process restarts."""
 
     at_ms: int = 0
-    counts: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    before: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    counted: dict[tuple[str, int, int], int] = field(default_factory=dict)  # in this look
 
     def rate(self, key: tuple[str, int, int], count: int | None, now_ms: int) -> float:
         """Per second since the look before; 0 without one, or after a restart."""
-        before = self.counts.get(key)
-        if count is None or before is None or count < before or now_ms <= self.at_ms:
+        if count is None:
+            return 0.0
+        self.counted[key], before = count, self.before.get(key)
+        if before is None or count < before or now_ms <= self.at_ms:
             return 0.0
         return (count - before) * 1000 / (now_ms - self.at_ms)
 
-    def keep(self, counts: dict[tuple[str, int, int], int], now_ms: int) -> None:
-        """What is not counted this time is forgotten: a gap makes no rate."""
-        self.at_ms, self.counts = now_ms, counts
+    def end_poll(self, now_ms: int) -> None:
+        """What was not counted this time is forgotten: a gap makes no rate."""
+        self.at_ms, self.before, self.counted = now_ms, self.counted, {}
 
 
 @dataclass(slots=True)
@@ -200,9 +204,7 @@ def take_snapshot(
         for source in sorted(answers)
         if source.kind == EdgeStatus.kind
     )
-    counts = {("shard", shard.number, 0): shard.records for shard in shards if shard.records}
-    counts |= {("edge", edge.node, edge.number): edge.own.acked for edge in edges if edge.own}
-    rates.keep(counts, now_ms)
+    rates.end_poll(now_ms)
     return SiteSnapshot(
         now_ms=now_ms,
         wall_ms=wall_ms,
@@ -313,7 +315,9 @@ def _shard(
     known = [replica.commit_max for replica in own.values()]
     known += [member.commit for member in members if member.commit is not None]
     records = max((replica.log_seq for replica in own.values()), default=0)
-    rate = rates.rate(("shard", shard.number, 0), records if own else None, now_ms)
+    # What one commits that catches up was committed long before.
+    level = [r.log_seq for r in own.values() if r.commit_max - r.commit_min <= LAG_OPS_MAX]
+    rate = rates.rate(("shard", shard.number, 0), max(level, default=None), now_ms)
     return ShardLine(
         number=shard.number,
         members=members,

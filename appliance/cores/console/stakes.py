@@ -6,9 +6,8 @@ still serve: two acts in quick succession do not both take the same replica for 
 """
 
 from appliance.cores.console.alarm import node_name
-from appliance.cores.console.alarms import LAG_OPS_MAX
 from appliance.cores.console.cells import count
-from appliance.cores.console.figures import Process
+from appliance.cores.console.figures import LAG_OPS_MAX, Process
 from appliance.cores.console.model import Member, ShardLine, SiteSnapshot
 
 EDGE, REPLICA = "edge-", "replica-"  # how the names of these processes begin

@@ -10,15 +10,17 @@ import pytest
 from appliance.base.errors import FormatError
 from appliance.cores.console import alarms, later_alarms
 from appliance.cores.console.acts import BY_NAME
-from appliance.cores.console.alarms import LAG_OPS_MAX, WRITE_P99_US_MAX
+from appliance.cores.console.alarms import WRITE_P99_US_MAX
 from appliance.cores.console.cells import duration, latency, lines
 from appliance.cores.console.console import HISTORY_MAX, Console
+from appliance.cores.console.figures import LAG_OPS_MAX
 from appliance.cores.console.model import CLOCK_JUMP_KEPT_MS, Source
 from appliance.cores.console.remedies import REMEDIES
 from appliance.formats.nvme_health import decode_health
 from appliance.formats.site_view import SiteView
 from tests.cores.console.worlds import (
     WALL_MS,
+    Raw,
     edge,
     healthy,
     looked,
@@ -356,6 +358,23 @@ def test_rates_need_two_looks_and_survive_a_restart() -> None:
     restarted = looked(healthy(acked=1500), healthy(acked=3))
     edges = restarted.tables()[3]
     assert [row[5].text for row in edges.rows] == ["0", "0", "0"]
+
+
+def test_what_a_replica_commits_that_catches_up_is_no_rate_of_the_shard() -> None:
+    """It was away for a night: what it makes up for in a second was said by day."""
+
+    def alone(commit: int, records: int) -> Raw:
+        told = replica(0, commit=commit, records=records, commit_max=max(commit, 10_000))
+        return {Source("replica", 0, 0): told}
+
+    rates = []
+    console = Console(SiteView(site()))
+    away = [(5000, 7000), (9000, 11_000), (10_000, 12_000), (10_002, 12_004)]
+    for second, said in enumerate(away):
+        poll(console, alone(*said), now_ms=1000 * second, wall_ms=WALL_MS + 1000 * second)
+        rates.append(console.plain()["point"]["records_per_s"])
+    assert rates == [0, 0, 0, 4]
+    assert console.plain()["shards"][0]["records"] == 12_004
 
 
 def test_a_shard_without_answers_makes_no_rate_when_it_comes_back() -> None:
