@@ -150,7 +150,8 @@ def shipped(site: WiredSite, folder: Path, records: bytes, parts: list[Part]) ->
         (period / rendered.file.name).write_bytes(rendered.data)
         files.append(rendered.file)
     manifest = mf.PeriodManifest(
-        node.site.cluster, 0, 0, mf.NO_MANIFEST, start_us, 3600 * mf.SECOND_US, 1,
+        node.site.cluster, 0, 0, mf.NO_MANIFEST, start_us, 3600 * mf.SECOND_US,
+        parts[0].first_log_seq,
         parts[-1].last_log_seq, tuple(files),
     )  # fmt: skip
     (period / mf.manifest_name(start_us)).write_bytes(mf.sign_manifest(manifest, key))
@@ -410,6 +411,15 @@ def test_a_log_whose_begin_was_dropped_goes_on_if_the_rest_is_whole(
     code, said = told(volume, to=disk_folder / "fourth")
     assert code == 1 and "a record of segment 1 is broken in all that was named" in said
     assert not (disk_folder / "fourth").exists()
+    # but for the files of some minutes each that were shipped
+    dropped_size = SMALL.segment_records * RECORD_SIZE
+    starts = range(SMALL.segment_records + 1, (dropped_size + len(old)) // RECORD_SIZE - 8, 10)
+    parts = [Part(start, start + 9) for start in starts]
+    shipped(made, tmp_path / "shipped", bytes(dropped_size) + old, parts)
+    code, said = told(volume, tmp_path / "shipped", to=disk_folder / "fourth")
+    assert code == 0, said
+    assert "are lost" not in said
+    assert log_of(volume_of(disk_folder / "fourth"), SMALL.segment_records)[: len(old)] == old
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def take_kept(
         yield SegmentWrite(number, 0, records, last, tail=False)
         padded = footer.ljust(whole_sectors(len(footer)), b"\0")
         yield SegmentWrite(number, start, padded, last, tail=False)
-    leaves = _whole(sources, open_number, geometry, count).records if count else b""
+    leaves = _whole(sources, open_number, geometry, count).records
     rebuild.note_names(memoryview(leaves))
     named = replace(
         manifest, cluster=cluster, newest_segment_id=previous_id, segments_max=SEGMENTS_BOUND
@@ -69,11 +69,16 @@ def take_kept(
 
 
 def _whole(sources: Sequence[LogSource], number: int, geometry: Geometry, count: int) -> Span:
-    """The first `count` records of a segment, each vouched for."""
-    span = read_best(sources, number * geometry.segment_records + 1)
-    if span is None or span.doubtful or len(span.digests) < count:
-        raise _broken(number, "a record")
-    return span.head(count)
+    """The first `count` records of a segment, each vouched for; of as many spans as it takes."""
+    first, found = number * geometry.segment_records + 1, Span(bytearray(), [], [])
+    while (had := len(found.digests)) < count:
+        span = read_best(sources, first + had)
+        part = None if span is None else span.head(count - had)
+        if part is None or part.doubtful:
+            raise _broken(number, "a record")
+        found.records += part.records
+        found.digests += part.digests
+    return found
 
 
 def _leaf_ids(digests: list[bytes], geometry: Geometry) -> list[bytes]:

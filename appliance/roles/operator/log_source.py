@@ -58,7 +58,7 @@ def read_best(sources: Sequence[LogSource], log_seq: int) -> Span | None:
         found = source.span(log_seq)
         if found is None:
             continue
-        if not found.doubtful:
+        if not found.doubtful and (best is None or len(found.digests) >= len(best.digests)):
             return found
         best = best or found
     if best is not None:
