@@ -37,8 +37,12 @@ from appliance.formats import record, settings
 from appliance.formats.geometry import HEADER_SIZE, RECORD_SIZE, SESSION_BLOCK_SIZE
 from appliance.formats.room_name import room_id_of
 from appliance.formats.site import SITE_FILE, load_site
-from appliance.roles.operator.volume_rows import wal_rows
-from appliance.simulation.workloads.chatter import Chatter, Flow
+from appliance.simulation.workloads.chatter import Chatter
+
+try:
+    from appliance.roles.operator.volume_rows import wal_rows
+except ImportError:  # a tree in which it still lay with the verb
+    from appliance.commands.inspect import wal_rows
 
 WARM_UP_S = 0.5
 STALLED_S = 60.0
@@ -236,10 +240,10 @@ class Generator:
             "whole": sum(end.acked for end in ends),
         }
 
-    def _keep_told(self, flows: list[Flow], end: Sender) -> None:
+    def _keep_told(self, flows: list[Any], end: Sender) -> None:
         column = end.told()
         for position, at in enumerate(end.order):
-            flow, mine = flows[at], column.flow == position
+            flow, mine = flows[at], column[0] == position  # its name differs from tree to tree
             names = name_of(self._rounds, flow.device, flow.room, column.client_seq[mine])
             self._keep(names, column.op[mine])
 
