@@ -20,6 +20,7 @@ from appliance.cores.shipping.plan import Part
 from appliance.cores.shipping.render import render
 from appliance.drivers.host import process
 from appliance.drivers.host.node_folder import (
+    SOCKETS_FOLDER,
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     NodeFolder,
@@ -38,21 +39,41 @@ from appliance.roles.operator.restoring import ShardRestore
 from appliance.roles.operator.session import OperatorSession
 from appliance.roles.operator.volume_source import VolumeSource
 from tests.patience import HUNG_S
+from tests.removal import folder_on_disk
 from tests.roles.conftest import MakeSite
 from tests.roles.replica_group import peer_ports
-from tests.roles.wired_site import WiredSite, until
+from tests.roles.wired_site import UNLIMITED, WiredSite, process_kept, until
 
 MESSAGES = 150
 WORDS = ("--nodes", "1", "--no-farm", "--no-objects", "--brief", "--geometry", "small")
 Told = Callable[..., tuple[int, str]]
 
 
-@pytest.fixture
-def site(make_site: MakeSite) -> WiredSite:
+@pytest.fixture(scope="module")
+def written_site() -> Iterator[WiredSite]:
     """One node that has two rooms with messages by turns, and has ended."""
+    with folder_on_disk() as folder, peer_ports(1) as ports:
+        with pytest.MonkeyPatch.context() as monkeypatch, process_kept(monkeypatch):
+            made = WiredSite(folder, nodes=1, ports=ports, **UNLIMITED)
+            made.run(written)
+        yield made
 
-    made = make_site(1)
-    made.run(written)
+
+@pytest.fixture
+def site(
+    written_site: WiredSite, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WiredSite]:
+    """A copy of it, whose volumes a test may break."""
+    folder = disk_folder / "site"
+    shutil.copytree(written_site.folder, folder, ignore=shutil.ignore_patterns(SOCKETS_FOLDER))
+    with process_kept(monkeypatch):
+        yield site_in(folder)
+
+
+def site_in(folder: Path) -> WiredSite:
+    """That of one node, which is there."""
+    made = WiredSite.__new__(WiredSite)
+    made.folder, made.count, made.replicas, made._serving = folder, 1, {}, []
     return made
 
 
@@ -94,8 +115,7 @@ def serve(folder: Path, rooms: dict[str, int]) -> None:
                 assert max(message.op for message in page.messages) == last_op
                 assert (await client.send(room, "and on")).op == last_op + 1
 
-    made = WiredSite.__new__(WiredSite)
-    made.folder, made.count, made.replicas, made._serving = folder, 1, {}, []
+    made = site_in(folder)
     text = encode_settings(0, client_tls=False)
     (made.node(0) / SETTINGS_FILE).write_text(text)
     process._stop_calls.clear()  # of the roles that wrote
