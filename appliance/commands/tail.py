@@ -35,7 +35,7 @@ from appliance.formats.client.federation import PlacedMessage
 from appliance.formats.client.history import StoredMessage
 from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.formats.client.subscribing import MessageEvent
-from appliance.formats.record import (
+from appliance.formats.record_kind import (
     KIND_FEDERATED,
     KIND_MESSAGE,
     KIND_ROOM_CREATE,

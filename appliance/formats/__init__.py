@@ -5,6 +5,7 @@ checked.
     envelope       header of 128 bytes, frame, commands, digests
     session        session block of requests, prepares and replies; results
     record         2240 bytes: one chat message or event
+    record_kind    what kinds of record there are
     superblock     root of a replica's durable state, in four copies
     checkpoint     manifest and rows of the state tables
     segment        10,000 committed records, sealed by a footer

@@ -17,10 +17,9 @@ import numpy as np
 
 from appliance.base.layout import struct_of
 from appliance.base.limits import ROOM_NAME_SIZE_MAX
+from appliance.formats.policy_bits import POLICY_CLOSED, POLICY_SHARED
 from appliance.formats.sharing import Sharing, decode_sharing, encode_sharing
 
-POLICY_CLOSED = 1  # the room takes policies, nothing else
-POLICY_SHARED = 2  # other sites take part; who they are follows
 _POLICY_KNOWN = POLICY_CLOSED | POLICY_SHARED
 
 _WORD = struct.Struct("<Q")

@@ -11,6 +11,43 @@ import numpy as np
 from appliance.base.checksum import crc32c
 from appliance.base.layout import bytes_of, int_of, offset_of, struct_of
 from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.record_kind import (
+    FLAGS_KIND_MASK,
+    KIND_AUDIT,
+    KIND_BLOB,
+    KIND_CLOCK,
+    KIND_EDIT,
+    KIND_FEDERATED,
+    KIND_IMPORTED,
+    KIND_MESSAGE,
+    KIND_REDACT,
+    KIND_RETAIN,
+    KIND_ROOM_CREATE,
+    KIND_ROOM_POLICY,
+    KIND_SHIPPED,
+    KINDS_CLIENT,
+    KINDS_KNOWN,
+    KINDS_SHARD,
+)
+
+__all__ = [  # kinds, under this name too
+    "FLAGS_KIND_MASK",
+    "KIND_AUDIT",
+    "KIND_BLOB",
+    "KIND_CLOCK",
+    "KIND_EDIT",
+    "KIND_FEDERATED",
+    "KIND_IMPORTED",
+    "KIND_MESSAGE",
+    "KIND_REDACT",
+    "KIND_RETAIN",
+    "KIND_ROOM_CREATE",
+    "KIND_ROOM_POLICY",
+    "KIND_SHIPPED",
+    "KINDS_CLIENT",
+    "KINDS_KNOWN",
+    "KINDS_SHARD",
+]
 
 RECORD = np.dtype(
     [
@@ -62,16 +99,6 @@ assert (TIMESTAMP, CHECKSUM, PREV_HASH, CLIENT_ID, SEQ, LOG_SEQ) == (
     2224,
     2232,
 )
-
-# Kinds of record: the low 8 bits of `flags`. No other bit is defined yet; unknown bits are refused.
-KIND_MESSAGE, KIND_BLOB, KIND_EDIT, KIND_REDACT, KIND_ROOM_CREATE, KIND_ROOM_POLICY = range(6)
-KIND_FEDERATED, KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED, KIND_IMPORTED, KIND_CLOCK = range(6, 12)
-# what a user's frame may carry
-KINDS_CLIENT = frozenset((KIND_MESSAGE, KIND_ROOM_CREATE, KIND_ROOM_POLICY))
-# only in the shard's own room
-KINDS_SHARD = frozenset((KIND_AUDIT, KIND_RETAIN, KIND_SHIPPED, KIND_CLOCK))
-KINDS_KNOWN = KINDS_CLIENT | KINDS_SHARD | {KIND_FEDERATED, KIND_IMPORTED}
-FLAGS_KIND_MASK = 0xFF
 
 SHARD_ROOM_ID = b"\xff" * 16  # audit, retain and shipped records of a shard live in this room
 

@@ -1,7 +1,10 @@
 """A chat by `room`, `send` and `tail`, over real sockets, also while a node dies."""
 
 import json
+import re
 import select
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -9,9 +12,13 @@ import pytest
 
 from appliance.formats.client.address import TRANSPORTS
 from tests import forked
-from tests.commands.conftest import Chat, Sentence, Tigerchat, environment
+from tests.commands.conftest import COMMAND, Chat, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
 from tests.system.local_site import LocalSite
+
+# What a node is made of, and tools that take a while to import: nobody waits for them who chats.
+FOR_NODES = {"numpy", "crc32c", "jwt", "lmdb", "psutil", "uvloop", "starlette", "uvicorn"}
+CHATTERS_VERBS = ("send", "tail", "room", "topic", "pin", "react", "profile", "find")
 
 
 @pytest.fixture
@@ -229,3 +236,29 @@ def select_line(process, timeout_s: float):
     waiting = select.poll()  # select() takes no descriptor above 1023
     waiting.register(process.stdout, select.POLLIN)
     return bool(waiting.poll(timeout_s * 1000))
+
+
+def imported(*words: str) -> set[str]:
+    """Names of all modules that a verb imports on its way."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *COMMAND[1:], *words],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HUNG_S,
+    )
+    return set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE))
+
+
+def test_a_message_is_sent_without_what_only_nodes_need(serving: LocalSite, room: str) -> None:
+    modules = imported("send", room, "hello", "--local", str(serving.folder))
+    assert "appliance.drivers.chat.client" in modules
+    assert modules & FOR_NODES == set()
+
+
+@pytest.mark.parametrize("verb", CHATTERS_VERBS)
+def test_a_verb_of_those_who_chat_imports_nothing_that_only_nodes_need(verb: str) -> None:
+    modules = imported(verb, "--help")
+    assert any(name.startswith("appliance.drivers.chat.") for name in modules), "it is seen here"
+    assert modules & FOR_NODES == set()

@@ -8,8 +8,9 @@ from appliance.base.limits import IMPORTED_AUTHOR_SIZE_MAX
 from appliance.formats import record
 from appliance.formats.client.frame import binary_head
 from appliance.formats.client.parse import parse_binary_edge
-from appliance.formats.client.records import event_binary, event_of, message_of, unfolded
+from appliance.formats.client.records import event_binary, event_of, message_of
 from appliance.formats.client.subscribing import MessageEvent
+from appliance.formats.client.unfolding import unfolded
 from appliance.formats.imported import decode_imported, encode_head
 
 THEN_US = 852_076_800_123_000

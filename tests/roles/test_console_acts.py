@@ -25,8 +25,8 @@ from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.status import StatusServer
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.client.rights import RIGHTS
-from appliance.formats.event import POLICY_CLOSED
 from appliance.formats.geometry import RECORD_SIZE
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import BODY, BODY_LEN
 from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import RING_HEAD_SIZE

@@ -17,9 +17,10 @@ from appliance.cores.edge.message_id import off_by
 from appliance.cores.edge.publish import Batch
 from appliance.cores.edge.session import Session
 from appliance.formats import session as replies
+from appliance.formats.client.acks import ACK_ITEM
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import binary_head
-from appliance.formats.client.sending import ACK_ITEM, MessageAck
+from appliance.formats.client.sending import MessageAck
 from appliance.formats.client_errors import (
     DuplicateExpired,
     Forbidden,

@@ -10,6 +10,7 @@ from appliance.cores.rooms.windows import Windows, key_of
 from appliance.formats import event
 from appliance.formats.geometry import Geometry
 from appliance.formats.imported import decode_imported
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import (
     BODY,
     KIND_CLOCK,
@@ -194,7 +195,7 @@ class Validator:
         return self._carrying.may_append(client_id, _body_of(record), sites)
 
     def _is_closed(self, room_row: int) -> bool:
-        return bool(self._rooms.bits(room_row) & event.POLICY_CLOSED)
+        return bool(self._rooms.bits(room_row) & POLICY_CLOSED)
 
     def _may_retain(self, retain: event.Retain, log_seq: int) -> bool:
         """Whole segments only; what is not shipped only if nobody is about to ship it."""

@@ -33,7 +33,6 @@ from appliance.formats.client.objects import (
     ObjectWish,
 )
 from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
-from appliance.formats.client.records import unfolded
 from appliance.formats.client.rooms import (
     CloseRoom,
     CreateRoom,
@@ -47,6 +46,7 @@ from appliance.formats.client.rooms import (
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
+from appliance.formats.client.unfolding import unfolded
 from appliance.formats.client_errors import (
     DuplicateExpired,
     FieldInvalid,
@@ -56,7 +56,7 @@ from appliance.formats.client_errors import (
     SequenceGap,
     TokenExpired,
 )
-from appliance.formats.record import KIND_MESSAGE
+from appliance.formats.record_kind import KIND_MESSAGE
 
 SILENCE_S = 2.0  # without a frame although one is due: ping
 SILENCE_MAX_S = 6.0  # no answer to that either: another node

@@ -24,6 +24,7 @@ from appliance.drivers.chat.carrier import Carrier, Dial
 from appliance.drivers.chat.connection import dial as dial_websocket
 from appliance.drivers.chat.endpoint import Endpoint
 from appliance.drivers.chat.errors import ConnectionLost
+from appliance.formats.client.acks import ACK_ITEM
 from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.frame import (
     SUBPROTOCOL_BINARY,
@@ -36,7 +37,7 @@ from appliance.formats.client.frame import (
 )
 from appliance.formats.client.objects import ObjectEvent, ObjectState
 from appliance.formats.client.parse import parse_binary_edge, parse_json_edge
-from appliance.formats.client.sending import ACK_ITEM, SEND_ITEM_SIZE, MessageAck, SendMessage
+from appliance.formats.client.sending import SEND_ITEM_SIZE, MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
 from appliance.formats.record import room_low

@@ -1,4 +1,8 @@
-"""Signs tokens as a local site's issuer does; the edge's token core says what they must hold."""
+"""Signs tokens as a local site's issuer does; the edge's token core says what they must hold.
+
+A token is a JWT: header and claims, and a signature over both (RFC 7515, compact serialisation). It
+is put together here because the library that verifies them takes a fifth of the time of a `send`.
+"""
 
 import base64
 import hashlib
@@ -7,7 +11,6 @@ import os
 import re
 import time
 
-import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -85,4 +88,7 @@ def sign(
         "exp": now + ttl_s,
         "rights": rights,
     }
-    return jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": key_id(key)})
+    header = {"alg": "EdDSA", "kid": key_id(key), "typ": "JWT"}
+    parts = (json.dumps(part, separators=(",", ":")).encode() for part in (header, claims))
+    signed = ".".join(map(_base64url, parts))
+    return f"{signed}.{_base64url(key.sign(signed.encode()))}"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from appliance.base.printable import one_line, safe
 from appliance.formats.client.objects import ObjectEvent
-from appliance.formats.event import POLICY_CLOSED, POLICY_SHARED
+from appliance.formats.policy_bits import POLICY_CLOSED, POLICY_SHARED
 
 
 def moment(timestamp_us: int) -> str:

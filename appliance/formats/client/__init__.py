@@ -18,7 +18,8 @@ meaning.
     frame           what all frames are; the binary layout of a class; both encodings, written
     sign_in         hello, welcome, refresh_token
     connection      ping, pong, node_state, next_node, error
-    sending         send_message, message_ack; the hot ones, as columns
+    sending         send_message, message_ack; the hot ones
+    acks            message_ack as columns
     subscribing     subscribe_room, subscribed, message_event, unsubscribe_room, unsubscribed
     history         snapshot_request, snapshot_chunk
     rooms           create_room, room, list_rooms, rooms
@@ -26,6 +27,7 @@ meaning.
                     object_event, object_state, object_request
     federation      federation_event, federation_request: messages of shared rooms
     records         committed records as events and as messages of a page
+    unfolding       imported messages as clients show them
     table           every frame there is, a row each: its code, and who sends it
     stream          frames on a stream of bytes, each behind its size
     parse           both encodings, read

@@ -1,9 +1,7 @@
 """From committed records to what clients get of them: events, and messages of a page."""
 
 import struct
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from appliance.formats.author import author_name
 from appliance.formats.client.fields import id_of
@@ -20,8 +18,6 @@ from appliance.formats.record import (
     RECORD,
 )
 from appliance.formats.sharing import FEDERATED_PREFIX_SIZE
-
-_Message = TypeVar("_Message", MessageEvent, StoredMessage)
 
 _EVENT = layout_of(MessageEvent).struct()
 _RECORD_PARTS = struct.Struct("<16s16sQ8x16sQI")
@@ -93,20 +89,3 @@ def event_of(record: bytes | memoryview) -> MessageEvent:
 def message_of(record: bytes | memoryview) -> StoredMessage:
     """A committed record as a message of a snapshot_chunk."""
     return StoredMessage(**_message_fields(record))
-
-
-def unfolded(message: _Message) -> _Message:
-    """A message that came in binary as one in JSON: of an imported one the line before its text
-    becomes `said_at` and `said_by`."""
-    if message.kind != KIND_IMPORTED or message.said_by is not None:
-        return message
-    body = message.body.encode()
-    found = decode_imported(body)
-    if found is None:
-        return message
-    return msgspec.structs.replace(
-        message,
-        said_at=found.said_us,
-        said_by=found.author,
-        body=body[found.head_size :].decode(),
-    )

@@ -1,9 +1,9 @@
-"""Messages on their way in, and their acknowledgements. Both are hot: no object for a message."""
+"""Messages on their way in, and their acknowledgements. Both are hot: no object for a message;
+acknowledgements have columns, in `acks`."""
 
 from typing import Annotated, ClassVar
 
 import msgspec
-import numpy as np
 
 from appliance.base.limits import SEND_ITEMS_MAX, SEND_MESSAGES_MAX
 from appliance.formats.client.fields import U8, U64, Body, Hash, Id
@@ -55,19 +55,6 @@ class MessageAck(Frame, tag="message_ack", kw_only=True):
 
 _SEND = layout_of(SendMessage).struct()
 SEND_ITEM_SIZE = _SEND.size  # bytes of an item before its body
-
-ACK_ITEM = np.dtype(
-    [
-        ("room_id", "V16"),
-        ("client_seq", "<u8"),
-        ("op", "<u8"),
-        ("msg_id", "V16"),
-        ("timestamp", "<u8"),
-        ("hash", "V32"),
-    ]
-)
-assert ACK_ITEM.itemsize == layout_of(MessageAck).struct().size
-assert list(ACK_ITEM.names or ()) == [name for name, _, _ in layout_of(MessageAck).fields]
 
 SendItem = tuple[bytes, int, bytes, bytes, int, bytes]
 

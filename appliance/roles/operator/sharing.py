@@ -11,8 +11,9 @@ from appliance.drivers.network.ask import Questions
 from appliance.formats import record as rec
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.envelope import OPERATION_APPEND
-from appliance.formats.event import POLICY_CLOSED, encode_policy
+from appliance.formats.event import encode_policy
 from appliance.formats.local import LOCAL_READ_ROOMS, LOCAL_ROOMS
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.room_name import room_id_of
 from appliance.formats.session import DUPLICATE, OK, RESULT, RESULT_NAMES, RESULT_STRUCT
 from appliance.formats.sharing import Sharing

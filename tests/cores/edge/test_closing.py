@@ -22,7 +22,8 @@ from appliance.formats.client.rooms import (
 )
 from appliance.formats.client.sending import SendMessage
 from appliance.formats.client.subscribing import MessageEvent, Subscribed, SubscribeRoom
-from appliance.formats.event import POLICY_CLOSED, POLICY_SHARED, decode_policy, encode_policy
+from appliance.formats.event import decode_policy, encode_policy
+from appliance.formats.policy_bits import POLICY_CLOSED, POLICY_SHARED
 from appliance.formats.record import (
     BODY,
     BODY_LEN,

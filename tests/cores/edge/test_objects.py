@@ -10,7 +10,7 @@ from appliance.formats.client import objects as frames
 from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.sign_in import RefreshToken
 from appliance.formats.client.subscribing import SubscribeRoom, UnsubscribeRoom
-from appliance.formats.event import POLICY_CLOSED
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.room_name import room_id_of
 from tests.cores.edge.objects_world import ROOM, ObjectsWorld
 from tests.cores.edge.world import TICK_NS, errors, token

@@ -35,8 +35,9 @@ from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import MessageAck, SendMessage
 from appliance.formats.client.sign_in import Hello, Welcome
 from appliance.formats.client.subscribing import MessageEvent
-from appliance.formats.event import POLICY_CLOSED, POLICY_SHARED, decode_policy
+from appliance.formats.event import decode_policy
 from appliance.formats.geometry import RECORD_SIZE, SESSION_BLOCK_SIZE, SMALL
+from appliance.formats.policy_bits import POLICY_CLOSED, POLICY_SHARED
 from appliance.formats.record import (
     KIND_IMPORTED,
     KIND_MESSAGE,

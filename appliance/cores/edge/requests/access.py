@@ -12,7 +12,7 @@ from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.session import Awaited, Session
 from appliance.formats.client.rights import IMPORT, READ, SEND
 from appliance.formats.client_errors import Forbidden, RoomClosed, RoomUnknown, Unavailable
-from appliance.formats.event import POLICY_CLOSED
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID
 
 _MS_NS = 1_000_000

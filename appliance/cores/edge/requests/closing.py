@@ -28,7 +28,8 @@ from appliance.formats.client.fields import id_bytes
 from appliance.formats.client.rights import IMPORT, MODERATE, READ, SEND
 from appliance.formats.client.rooms import CloseRoom, RoomState, RoomStateRequest
 from appliance.formats.client_errors import Busy, Forbidden, Unavailable
-from appliance.formats.event import POLICY_CLOSED, decode_policy, encode_policy
+from appliance.formats.event import decode_policy, encode_policy
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import BODY, KIND_ROOM_POLICY, body_len_in
 from appliance.formats.sharing import Sharing
 

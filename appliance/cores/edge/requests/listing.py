@@ -16,7 +16,7 @@ from appliance.formats.client.fields import id_of
 from appliance.formats.client.rights import READ
 from appliance.formats.client.rooms import ListRooms, RoomItem, RoomsPage
 from appliance.formats.client_errors import FieldInvalid, Unavailable
-from appliance.formats.event import POLICY_CLOSED
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID
 
 LIST = "list"  # effect: (LIST, shard, first row, rows), answered by `Edge.on_list`

@@ -20,7 +20,7 @@ from appliance.formats.client.subscribing import (
     UnsubscribeRoom,
 )
 from appliance.formats.client_errors import SubscriptionsTooMany, SubscriptionUnknown
-from appliance.formats.event import POLICY_CLOSED
+from appliance.formats.policy_bits import POLICY_CLOSED
 
 
 class Reading:
