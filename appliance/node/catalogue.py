@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,10 @@ from appliance.node.child import Child
 
 # In which order a node's processes stop: clients are sent away before what serves them goes.
 STOP_CLIENTS, STOP_SERVICES, STOP_REPLICAS = 0, 1, 2
+# In which order they are forked, each with what is imported by then: who needs little of the
+# program, then who needs certificates, QUIC, and the libraries of the operator's pages.
+START_SOON, START_FARM, START_DOORS, START_PAGES = 0, 1, 2, 3
+COMMON = ("appliance.commands.start",)  # what every role imports
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class RoleRow:
     nice: int = 0
     status: type[Status] | None = None
     given_all: bool = False
+    start_group: int = START_SOON
 
     @property
     def option_is_required(self) -> bool:
@@ -105,6 +110,7 @@ ROLES: tuple[RoleRow, ...] = (
         option_default=0,
         has_own_core=True,
         status=EdgeStatus,
+        start_group=START_DOORS,
     ),
     RoleRow(
         "console",
@@ -114,6 +120,7 @@ ROLES: tuple[RoleRow, ...] = (
         STOP_SERVICES,
         status=ConsoleStatus,
         given_all=True,
+        start_group=START_PAGES,
     ),
     RoleRow(
         "keeper",
@@ -147,6 +154,7 @@ ROLES: tuple[RoleRow, ...] = (
         lambda node: _once(node) if (node.path / FEDERATION_FILE).exists() else (),
         STOP_SERVICES,
         status=FederationStatus,
+        start_group=START_DOORS,
     ),
     RoleRow(
         "farm",
@@ -155,16 +163,9 @@ ROLES: tuple[RoleRow, ...] = (
         lambda node: _once(node) if node.node.farm_port else (),
         STOP_SERVICES,
         status=FarmStatus,
+        start_group=START_FARM,
     ),
 )
-
-
-def modules(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> Iterator[str]:
-    """What the processes of a node import, to be imported before they are forked."""
-    yield "appliance.commands.start"
-    for row in roles:
-        if any(True for _ in row.instances(node)):
-            yield row.module
 
 
 def children(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> list[Child]:
@@ -174,6 +175,8 @@ def children(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> list[Child]:
             row.process_name(number),
             [*own_command(), *row.words(str(node.path), number)],
             forked=row.words(str(node.path), number),
+            modules=(row.module,),
+            start_group=row.start_group,
             stop_group=row.stop_group,
             has_own_core=row.has_own_core,
             vital=row.vital,

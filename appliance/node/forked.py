@@ -1,8 +1,9 @@
-"""Processes of a node forked from its supervisor, which has imported the program once.
+"""Processes of a node forked from its supervisor, which imports the program once.
 
 Starting Python and importing the program takes most of a second of a core; a fork takes
 milliseconds, so a killed role is back at once, and the roles of a node share the memory of what all
-have imported. A fork becomes what `exec` would have made of it: no descriptor
+have imported. What only some need is imported after the others were forked: those begin to serve
+meanwhile, and do not have it. A fork becomes what `exec` would have made of it: no descriptor
 but the three standard ones, Python's own signal handlers, the environment it is given. It never
 returns into what it was forked from; what it has inherited is kept alive and never looked at.
 """
@@ -102,8 +103,13 @@ def begin(words: Sequence[str], environment: Mapping[str, str]) -> Begun:
     return Begun(_fork(words, environment, own_session=False))
 
 
-def start(words: Sequence[str], environment: Mapping[str, str]) -> Forked:
-    """A child that does what `tigerchat WORDS` does."""
+def start(
+    words: Sequence[str], environment: Mapping[str, str], modules: Iterable[str] = ()
+) -> Forked:
+    """A child that does what `tigerchat WORDS` does. It needs `modules`, which are imported here if
+    this is the first that does."""
+    if not sys.modules.keys() >= set(modules):
+        preload(modules)
     return Forked(_fork(words, environment, own_session=True))
 
 

@@ -32,7 +32,7 @@ from appliance.formats.settings import SETTINGS_FILE
 from appliance.formats.site import SITE_FILE
 from appliance.formats.superblock import Superblock
 from appliance.node import forked
-from appliance.node.catalogue import children, modules
+from appliance.node.catalogue import COMMON, children
 from appliance.node.child import Child
 from appliance.node.one_process import run_in_one_process
 from appliance.node.placement import placed
@@ -63,7 +63,7 @@ class NodeStart:
             self._say(f"{name}: {phase(self)}")
         if one_process:
             return run_in_one_process(self.node)
-        forked.preload(modules(self.node))
+        forked.preload(COMMON)
         supervisor = Supervisor(
             self.children,
             report=self._warn,

@@ -158,7 +158,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
         loop.add_reader(self._listener.fileno(), self._on_notification)
-        tasks = [asyncio.create_task(self._keep(kept)) for kept in self._kept]
+        in_order = sorted(self._kept, key=lambda kept: kept.child.start_group)
+        tasks = [asyncio.create_task(self._keep(kept)) for kept in in_order]
         tasks.append(asyncio.create_task(self._feed()))
         stopped = asyncio.create_task(self._stop.wait())
         try:
@@ -486,7 +487,7 @@ async def _made(kept: _Kept, notify_to: str) -> Running:
     environment = child_environment(None if program is None else program.source)
     environment["NOTIFY_SOCKET"] = notify_to
     if child.forked is not None:
-        return forked.start(child.forked, environment)
+        return forked.start(child.forked, environment, child.modules)
     command = child.command if program is None else [*program.words, *child.verb]
     return await asyncio.create_subprocess_exec(
         *command,
