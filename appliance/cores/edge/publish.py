@@ -15,6 +15,8 @@ the first time.
 from collections import deque
 from typing import Any
 
+import numpy as np
+
 from appliance.base.checksum import crc32c
 from appliance.base.limits import BODY_SIZE_MAX, LOG_SESSION_BATCHES_MAX
 from appliance.cores.edge.message_id import check_message_id
@@ -58,7 +60,8 @@ class Batch:
     __slots__ = ("_whole", "view", "count", "runs", "sent")
 
     def __init__(self, records_max: int) -> None:
-        self._whole = memoryview(bytearray(SESSION_BLOCK_SIZE + records_max * RECORD_SIZE))
+        # of numpy, whose zeros take no memory before they are written: few batches are ever full
+        self._whole = np.zeros(SESSION_BLOCK_SIZE + records_max * RECORD_SIZE, np.uint8).data
         self.view = self._whole[SESSION_BLOCK_SIZE:]  # the records
         self.clear()
 
