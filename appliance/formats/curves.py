@@ -123,7 +123,7 @@ def encode_row(row: np.void) -> bytes:
     return _sealed(row.tobytes())
 
 
-def decode(raw: bytes, cluster: bytes) -> Kept:
+def decode(raw: bytes | memoryview, cluster: bytes) -> Kept:
     """Of the file of that cluster. FormatError: it is damaged, or not of this version."""
     if len(raw) != SIZE:
         raise FormatError(f"has {len(raw)} bytes, not {SIZE}")
@@ -136,10 +136,17 @@ def decode(raw: bytes, cluster: bytes) -> Kept:
         raise FormatError("checksum: the head is damaged")
     if head["cluster_id"].tobytes() != cluster:
         raise FormatError("cluster_id: it is of another site")
-    seconds = np.frombuffer(raw, CURVES_SECOND, HOUR_S, SECONDS_AT).copy()
-    steps = np.frombuffer(raw, CURVES_STEP, DAY_STEPS, STEPS_AT).copy()
+    seconds = _written(np.frombuffer(raw, CURVES_SECOND, HOUR_S, SECONDS_AT))
+    steps = _written(np.frombuffer(raw, CURVES_STEP, DAY_STEPS, STEPS_AT))
     damaged = _cleared(raw, SECONDS_AT, seconds, 1) + _cleared(raw, STEPS_AT, steps, STEP_S)
     return Kept(_columns(head["curves"]), seconds, steps, damaged)
+
+
+def _written(rows: Rows) -> Rows:
+    """A copy; rows that were never written take no memory."""
+    copy, here = np.zeros(len(rows), rows.dtype), np.flatnonzero(rows["second"])
+    copy[here] = rows[here]
+    return copy
 
 
 def _columns(rows: Rows) -> dict[Curve, int]:
@@ -153,7 +160,7 @@ def _columns(rows: Rows) -> dict[Curve, int]:
         raise FormatError(f"figure: {error}") from error
 
 
-def _cleared(raw: bytes, start: int, rows: Rows, span_s: int) -> int:
+def _cleared(raw: bytes | memoryview, start: int, rows: Rows, span_s: int) -> int:
     """How many rows are not what was written; these are emptied."""
     size = rows.dtype.itemsize
     times = rows["second"]
@@ -170,7 +177,7 @@ _CHECKED = offset_of(CURVES_SECOND, "reserved")
 assert offset_of(CURVES_HEAD, "version") == offset_of(CURVES_STEP, "reserved") == _CHECKED
 
 
-def _is_whole(raw: bytes, start: int, size: int) -> bool:
+def _is_whole(raw: bytes | memoryview, start: int, size: int) -> bool:
     told = int.from_bytes(raw[start : start + _CHECKED], "little")
     return told == crc32c(memoryview(raw)[start + _CHECKED : start + size])
 

@@ -2,6 +2,7 @@
 the last half minute. Nothing waits for the disk; what the kernel holds outlives the process."""
 
 import contextlib
+import mmap
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,8 +20,9 @@ class FixedFile:
         self.path, self._size = path, size
         self._fd: int | None = None
 
-    def open(self) -> bytes | None:
-        """All of it, as far as one byte more than the size; None: there is none."""
+    def open(self) -> memoryview | None:
+        """All of it, as far as one byte more than the size; None: there is none. In memory that is
+        none of the heap's, which would keep as much for good."""
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -28,14 +30,14 @@ class FixedFile:
         except OSError as error:
             raise unusable(self.path, error) from error
         self._fd = fd
-        found = bytearray()
+        found, end = memoryview(mmap.mmap(-1, self._size + 1)), 0
         try:
-            while piece := os.pread(fd, self._size + 1 - len(found), len(found)):
-                found += piece
+            while read := os.preadv(fd, [found[end:]], end):
+                end += read
         except OSError as error:
             self.close()
             raise unusable(self.path, error) from error
-        return bytes(found)
+        return found[:end].toreadonly()
 
     def set_aside(self) -> Path:
         """Where it is now."""

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -294,6 +295,17 @@ def test_what_is_written_is_all_that_changed_also_over_a_restart(
     written(raw, again)
     assert same(unsealed(decode(bytes(raw), CLUSTER)), again)
     assert len(again.columns) == 1
+
+
+def test_what_was_never_written_takes_no_memory_after_a_restart() -> None:
+    raw = bytearray(SIZE)
+    curves, _ = fed([(0, 2.0), (1, 4.0)])
+    written(raw, curves)
+    file, process = bytes(raw), psutil.Process()
+    before = process.memory_info().rss
+    kept = [decode(file, CLUSTER) for _ in range(4)]
+    assert process.memory_info().rss - before < SIZE
+    assert all(each.seconds["value"][NOON_S % HOUR_S].any() for each in kept)
 
 
 def unsealed(kept: Kept) -> Kept:
