@@ -438,6 +438,7 @@ PLACES: dict[str, tuple[Callable[[bytes, At], Any], list[bytes]]] = {
         STATUS % (b'""', b'{"destination":"d","address":VALUE,"shard":0}', b"1"),
         STATUS % (b'""', b'{"destination":"d","address":"a","shard":VALUE}', b"1"),
         CONFIG % VALUE, CONFIG % b'{"exclude":[VALUE]}', CONFIG % b'{"placement":VALUE}',
+        CONFIG % b'{"placement":{},"placing":VALUE}',
         CONFIG % b'{"departed":[VALUE]}', CONFIG % b'{"period_ms":VALUE}',
         CONFIG % (b'{"admit":%b}' % (GUEST % (VALUE, b'""'))),
         CONFIG % (b'{"admit":%b}' % (GUEST % (b'""', VALUE))),

@@ -13,11 +13,12 @@ from appliance.base.limits import (
     FARM_PERIOD_MS_MIN,
     FARM_SHARDS_MAX,
 )
-from appliance.cores.directory.acts import GUEST, guest_of, placement_of
+from appliance.cores.directory.acts import GUEST, guest_of
 from appliance.cores.directory.choice import Choice, Score, score_of
 from appliance.cores.directory.document import DATE_MAX, date_of, parse_document, poster_of
 from appliance.cores.directory.log_time import LogTime, append_time_of
 from appliance.cores.directory.status import PUBLISH_OFF, PUBLISH_ON, Group, Status, status_of
+from appliance.cores.directory.wanted import Placement
 from appliance.formats.raft_legacy.configuration import decode_configuration
 from appliance.formats.raft_legacy.frame import APPLICATION, CONFIGURATION, Entry
 from appliance.formats.status.farm import FarmView, PostedStatus
@@ -60,7 +61,7 @@ class Directory:
     publisher: Choice = field(default_factory=Choice)
     shippers: dict[int, Choice] = field(default_factory=dict)  # by shard
     exclusions: tuple[int, tuple[str, ...]] = (0, ())  # date, identities
-    placement: tuple[int, dict[int, tuple[int, ...]]] = (0, {})  # date, shard -> nodes
+    placement: Placement = field(default_factory=Placement)
     period: tuple[int, int] = (0, PERIOD_MS)  # date, ms between two posts of a node
     departed: tuple[int, tuple[int, ...]] = (0, ())  # date, members an administrator took out
     admitted: dict[int, dict[str, Any]] = field(default_factory=dict)  # guests, by id
@@ -98,6 +99,10 @@ class Directory:
             self.time.on_dates(held.since_ms, date - held.date, self.period[1])
         status = status_of(poster, date, document)
         self.documents[poster] = Held(index, date, self.time.now_ms, value, status)
+        if self.placement.open:
+            newest = self.groups()
+            said = [group for group in status.groups if group.op == newest[group.shard].op]
+            self.placement = self.placement.reported(said)
         self._tell_date()
         self._choose(poster)
         return True
@@ -122,7 +127,7 @@ class Directory:
     def acted_ms(self) -> int:
         """The date of the newest act; what is older does not count. One that no clock could have
         holds none back."""
-        acts = (self.exclusions[0], self.placement[0], self.period[0], self.departed[0])
+        acts = (self.exclusions[0], self.placement.date, self.period[0], self.departed[0])
         most = self.date_ms_max(self.time.told_ms)
         return max((date for date in acts if date <= most), default=0)
 
@@ -156,8 +161,8 @@ class Directory:
             names = [name for name in exclude if isinstance(name, str)][:FARM_EXCLUSIONS_MAX]
             self.exclusions = (date, tuple(sorted(set(names))))
             found = True
-        if isinstance(placement, dict) and self._is_newer(date, self.placement[0]):
-            self.placement = (date, placement_of(placement))
+        if isinstance(placement, dict) and self._is_newer(date, self.placement.date):
+            self.placement = self.placement.placed(date, config)
             found = True
         if type(period) is int and FARM_PERIOD_MS_MIN <= period <= FARM_PERIOD_MS_MAX:
             if self._is_newer(date, self.period[0]):
@@ -258,7 +263,7 @@ class Directory:
             "endpoints": endpoints,
             "excluded": list(excluded),
             "shippers": {str(s): c.holder for s, c in sorted(self.shippers.items())},
-            "placement": {str(s): list(n) for s, n in sorted(self.placement[1].items())},
+            "placement": {str(s): list(n) for s, n in sorted(self.placement.nodes.items())},
             "groups": [group.row() for group in self.groups().values()],
             "left": self.left(),
         }
@@ -273,7 +278,7 @@ class Directory:
             ahead=dict(sorted(self.publisher.ahead.items())),
             shippers={shard: choice.holder for shard, choice in sorted(self.shippers.items())},
             excluded=list(self.exclusions[1]),
-            placement={shard: list(nodes) for shard, nodes in sorted(self.placement[1].items())},
+            placement={shard: list(nodes) for shard, nodes in sorted(self.placement.nodes.items())},
             departed=list(self.departed[1]),
             period_ms=self.period[1],
             documents=[
@@ -303,7 +308,7 @@ class Directory:
             "publisher": self.publisher.row(),
             "shippers": [[s, c.row()] for s, c in sorted(self.shippers.items())],
             "exclusions": [self.exclusions[0], list(self.exclusions[1])],
-            "placement": [self.placement[0], sorted(self.placement[1].items())],
+            **self.placement.state(),
             "period": list(self.period),
             "departed": [self.departed[0], list(self.departed[1])],
             "admitted": [row for _, row in sorted(self.admitted.items())],
@@ -337,8 +342,7 @@ class Directory:
             fresh.publisher = Choice.of_row(state["publisher"])
             fresh.shippers = {shard: Choice.of_row(row) for shard, row in state["shippers"]}
             fresh.exclusions = (state["exclusions"][0], tuple(state["exclusions"][1]))
-            date, placed = state["placement"]
-            fresh.placement = (date, {shard: tuple(nodes) for shard, nodes in placed})
+            fresh.placement = Placement.of_state(state)
             since, period = state.get("period", [0, PERIOD_MS])
             fresh.period = (since, period)
             since, departed = state.get("departed", [0, []])

@@ -18,7 +18,8 @@ _TEXT_SIZE_MAX = 1024  # characters of an identity or an address
 @dataclass(slots=True, frozen=True)
 class Endpoint:
     """What a node serves. `shard`: its number, or -1; `weight`: free share of it, 1 to 100;
-    `ships`: this node could ship the shard, unless it says that it does not."""
+    `ships`: this node could ship the shard, unless it says that it does not; `synced`: per cent of
+    the shard's state that it has, all unless it says less."""
 
     identity: str
     address: str
@@ -26,6 +27,7 @@ class Endpoint:
     weight: int
     blacklisted: bool
     ships: bool
+    synced: int = 100
 
 
 @dataclass(slots=True, frozen=True)
@@ -116,6 +118,7 @@ def _endpoint(row: dict[str, Any]) -> Endpoint:
         weight=max(1, _free(row, "connections", 100)),
         blacklisted=bool(row.get("blacklist")),
         ships=row.get("ships") is not False,
+        synced=min(100, _number(row["synced"])) if "synced" in row else 100,
     )
 
 

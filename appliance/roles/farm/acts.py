@@ -21,6 +21,8 @@ from appliance.base.limits import (
     FARM_SHARDS_MAX,
 )
 from appliance.cores.directory.directory import Directory
+from appliance.cores.directory.moving import refusal
+from appliance.cores.directory.wanted import PLACING
 from appliance.drivers.host import clock
 from appliance.formats.status.farm import ActsStatus
 from appliance.roles.farm.audit import AuditTrail
@@ -140,8 +142,10 @@ def _config_of(directory: Directory, wish: dict[str, Any]) -> dict[str, Any]:
         names = names - set(wish["names"]) if wish.get("lift") else names | {*wish["names"]}
         return {"exclude": sorted(names)}
     if do == "place":
-        placed = {str(s): list(n) for s, n in directory.placement[1].items()}
-        return {"placement": placed | {str(wish["shard"]): wish["nodes"]}}
+        placed = {str(s): list(n) for s, n in directory.placement.nodes.items()}
+        placed.pop(str(wish["shard"]), None)
+        named = {str(wish["shard"]): wish["nodes"]} if wish["nodes"] else {}
+        return {"placement": placed | named, PLACING: wish["shard"]}
     if do == "period":
         return {"period_ms": wish["ms"]}
     out = set(directory.departed[1]) - {wish["id"]}
@@ -155,7 +159,7 @@ def is_done(directory: Directory, wish: dict[str, Any]) -> bool:
         names, there = set(wish["names"]), set(directory.exclusions[1])
         return not names & there if wish.get("lift") else names <= there
     if do == "place":
-        return directory.placement[1].get(wish["shard"]) == tuple(wish["nodes"])
+        return directory.placement.nodes.get(wish["shard"], ()) == tuple(wish["nodes"])
     if do == "period":
         return directory.period[1] == int(wish["ms"])
     is_out = wish["id"] in directory.departed[1]
@@ -177,8 +181,11 @@ def _refusal(wish: dict[str, Any], directory: Directory) -> str:
         shard, nodes = wish.get("shard"), wish.get("nodes")
         if type(shard) is not int or not 0 <= shard < FARM_SHARDS_MAX:
             return "shard must be the number of one"
-        if not isinstance(nodes, list) or not nodes or not all(_is_id(n) for n in nodes):
+        if not isinstance(nodes, list) or not all(_is_id(n) for n in nodes):
             return "nodes must be a list of member ids"
+        group = directory.groups().get(shard)
+        if nodes and group is not None and (why := refusal(tuple(nodes), group, nodes)):
+            return f"shard {shard}: {why}"
     elif do == "period":
         ms = wish.get("ms")
         if type(ms) is not int or not FARM_PERIOD_MS_MIN <= ms <= FARM_PERIOD_MS_MAX:
