@@ -102,7 +102,7 @@ def command(
     if moved:
         _let_in(node)
         return
-    lost = [shard for shard in node.shards if not volume_complete(node.volume(shard.number))]
+    lost = [shard for shard in node.held if not volume_complete(node.volume(shard.number))]
     if not lost:
         raise ConfigurationError(
             f"{folder} lacks no volume: nothing to recover; a volume that is broken beyond repair "
@@ -126,7 +126,7 @@ def command(
 
 def _let_in(node: NodeFolder) -> None:
     """Volumes that are other files than they were have forgotten nothing: the operator says so."""
-    held = [shard for shard in node.shards if volume_complete(node.volume(shard.number))]
+    held = [shard for shard in node.held if volume_complete(node.volume(shard.number))]
     others = 0
     with identities(node, held):
         for shard in held:

@@ -35,7 +35,8 @@ class RoleRow:
     number, `option` is its name under `tigerchat start` and `option_default` what it is when left
     out (None: it must be said). `status`: what its processes say of themselves, by which they are
     shown by `status`, on the console and in the metrics; None: they are not asked. One that
-    `given_all` is made with the rows of all roles.
+    `given_all` is made with the rows of all roles. `wanted`: whether an instance is started with
+    the node, or waits until it is asked for.
     """
 
     name: str
@@ -51,6 +52,7 @@ class RoleRow:
     status: type[Status] | None = None
     given_all: bool = False
     start_group: int = START_SOON
+    wanted: Callable[[KnownNode, int], bool] = lambda node, number: True
 
     @property
     def option_is_required(self) -> bool:
@@ -98,6 +100,7 @@ ROLES: tuple[RoleRow, ...] = (
         option="shard",
         has_own_core=True,
         vital=False,  # one broken disk is the trouble of one shard
+        wanted=lambda node, shard: not node.has_left(shard),
         status=ReplicaStatus,
     ),
     RoleRow(
@@ -180,6 +183,7 @@ def children(node: NodeFolder, roles: Iterable[RoleRow] = ROLES) -> list[Child]:
             stop_group=row.stop_group,
             has_own_core=row.has_own_core,
             vital=row.vital,
+            wanted=row.wanted(node, number),
         )
         for row in roles
         for number in row.instances(node)

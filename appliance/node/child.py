@@ -12,8 +12,9 @@ class Child:
     be refused by the machine (exit code 1) for as long as it likes, if another one like it is not.
     One that `mends_itself`, such as a supervisor, is never taken for stuck: it is silent while one
     of its own is. `verb` is what follows the program in `command`, where another program may come
-    in its place. `modules` are imported right before it is forked, and the lowest `start_group` is
-    forked first: it inherits of the program what it and those before it need, and no more."""
+    in its place. One that is not `wanted` waits until it is asked for. `modules` are imported right
+    before it is forked, and the lowest `start_group` is forked first: it inherits of the program
+    what it and those before it need, and no more."""
 
     name: str
     command: Sequence[str]
@@ -26,6 +27,7 @@ class Child:
     modules: Sequence[str] = ()
     start_group: int = 0
     verb: Sequence[str] = ()
+    wanted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ class LocalStart:
         """What does not serve yet, in words; None when all do."""
         self.standbys.clear()
         for node in self.nodes:
-            for shard in node.shards:
+            for shard in node.held:
                 status = status_of(
                     ReplicaStatus,
                     node.path / SOCKETS_FOLDER,
@@ -186,7 +186,7 @@ class LocalStart:
                 if status is not None and status.role == STANDBY:
                     self.standbys.add(node.node.name)
             reason = _edge_waits_for(node)
-            if reason:
+            if reason and len(node.held) == len(node.shards):
                 return f"edge of {node.node.name}: {reason}"
         return None
 

@@ -21,7 +21,7 @@ def run_in_one_process(node: NodeFolder) -> int:
         row.make(node, number, log)
         for row in ROLES
         for number in row.instances(node)
-        if row.name != "edge" or number == 0
+        if (row.name != "edge" or number == 0) and row.wanted(node, number)
     ]
     return uvloop.run(_serve_together(roles))
 

@@ -114,7 +114,7 @@ class NodeStart:
         site, settings = self.node.site, self.node.settings
         check_sessions(self.node.path, len(site.nodes), settings.edge_processes)
         lock_folder(self.folder)  # held until this process ends
-        shards = ", ".join(str(shard.number) for shard in self.node.shards)
+        shards = ", ".join(str(shard.number) for shard in self.node.held)
         count = len(self.node.site.nodes)
         return f"{self.node.node.name} of {counted(count, 'node')}, shards {shards or 'none'}"
 
@@ -187,7 +187,7 @@ def _volumes(node: NodeFolder) -> tuple[list[str], list[StorageError]]:
     none can."""
     found: list[str] = []
     broken: list[StorageError] = []
-    for shard in node.shards:
+    for shard in node.held:
         try:
             check_volume(node, shard.number)
             found.append(_superblock(node, shard.number))

@@ -94,7 +94,7 @@ class _Kept:
     halt_since: float = 0.0
     refused: dict[str, str] = field(default_factory=dict)  # how it could not be tuned, and why
     spawning: bool = False  # there may be a process already whose pid is not known here yet
-    wanted: bool = True  # False: the operator has stopped it
+    wanted: bool = True  # False: it is not asked for yet, or the operator has stopped it
     go: asyncio.Event = field(default_factory=asyncio.Event)  # it is wanted again
     program: Program | None = None  # that runs it instead of its own
 
@@ -133,7 +133,7 @@ class Supervisor:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         assert children
-        self._kept = [_Kept(child) for child in children]
+        self._kept = [_Kept(child, wanted=child.wanted) for child in children]
         self._report, self._progress, self._on_ready = report, progress, on_ready
         self._strict = strict
         self._program = resources.program()  # as of now: files may be others later

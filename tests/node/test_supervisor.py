@@ -278,6 +278,32 @@ def test_a_child_that_is_stopped_and_started_while_it_is_spawned_goes_on(
     asyncio.run(story())
 
 
+def test_a_child_that_is_not_wanted_holds_nobody_up_and_is_started_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TOP))
+
+    async def story() -> None:
+        words = [sys.executable, "-c", CHILD, str(tmp_path), "node-1"]
+        ready = asyncio.Event()
+        children = [
+            Child("replica-0", words, stop_group=0, wanted=False),
+            Child("node-1", words, stop_group=0),
+        ]
+        supervisor = Supervisor(children, report=print, on_ready=ready.set)
+        running_ = asyncio.create_task(supervisor.run())
+        async with within(HUNG_S):
+            await ready.wait()
+        first = supervisor.status().children[0]
+        assert (first.starts, first.pid, first.wanted) == (0, None, False)
+        assert supervisor.on_wish({"start": "replica-0"}) == {"done": True}
+        await until_child(supervisor, lambda child: child.ready)
+        running_.cancel()
+        await asyncio.gather(running_, return_exceptions=True)
+
+    asyncio.run(story())
+
+
 def test_a_child_is_run_by_another_program_until_it_is_to_be_run_by_its_own_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

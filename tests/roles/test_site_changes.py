@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from appliance.base.errors import StorageError
 from appliance.base.signature import SEED_SIZE
 from appliance.commands.ship import ShippingSite
 from appliance.drivers.host import service
@@ -206,7 +207,12 @@ def test_edge_shipper_and_console_of_an_old_node_follow_all_changes_of_members(
         await seen.all_know([0, 1, NEW], (NEW, 1, 0))
         await seen.console_shows(node_0="standby", **await roles_of(site, 1, NEW))
 
-        await change_members(described, shard, MemberChange(0, KIND_REMOVE, shard.replica_id_of(0)))
+        gone = MemberChange(0, KIND_REMOVE, shard.replica_id_of(0))
+        with pytest.raises(StorageError, match="the group has changed meanwhile"):
+            await change_members(described, shard, gone, of=newest)
+        with pytest.raises(StorageError, match="the group has changed meanwhile"):
+            await reconfigure(described, shard, 0, NEW, of=newest)
+        await change_members(described, shard, gone)
         await until(lambda: role_of(site, 0)[1] == "removed")
         await seen.all_know([1, NEW], (NEW, 1))
         await seen.console_shows(**await roles_of(site, 1, NEW))

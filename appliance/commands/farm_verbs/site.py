@@ -11,7 +11,15 @@ from appliance.base.printable import json_line
 from appliance.commands.farm_verbs.options import FOLDER
 from appliance.drivers.terminal.options import node_options_saying
 from appliance.formats.status.part import plain
-from appliance.roles.operator.farm import Asker, check_shard, let_in, lines, member_named, take_out
+from appliance.roles.operator.farm import (
+    Asker,
+    check_described,
+    check_shard,
+    let_in,
+    lines,
+    member_named,
+    take_out,
+)
 
 _NODE_OPTIONS = node_options_saying(node="The node in F alone.")
 
@@ -75,16 +83,24 @@ def publish_command(local: Path | None, node_folder: Path | None) -> None:
 
 @click.command("place")
 @click.argument("shard", type=click.IntRange(0))
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1)
+@click.option("--lift", is_flag=True, help="Want nothing of the shard; what is half done stays so.")
 @_NODE_OPTIONS
 def place_command(
-    shard: int, names: tuple[str, ...], local: Path | None, node_folder: Path | None
+    shard: int, names: tuple[str, ...], lift: bool, local: Path | None, node_folder: Path | None
 ) -> None:
-    """Say which nodes are to hold the replicas of SHARD; the directory tells it."""
+    """Have the replicas of SHARD moved to nodes NAMES, one after the other, while clients write.
+
+    As many as vote now, in any order, are to vote; those named behind them are to follow. Whoever
+    is not named leaves the shard. `tigerchat farm status` tells how far it is.
+    """
+    if lift == bool(names):
+        raise click.UsageError("name the nodes that are to hold the shard, or say --lift")
     asker = Asker(local, node_folder)
     check_shard(asker.site, shard)
-    ids = [member_named(asker.site, name).farm_id for name in names]
-    _do(asker, {"do": "place", "shard": shard, "nodes": ids})
+    nodes = [member_named(asker.site, name) for name in names]
+    check_described(asker.site, shard, nodes)
+    _do(asker, {"do": "place", "shard": shard, "nodes": [node.farm_id for node in nodes]})
 
 
 @click.command("yield")

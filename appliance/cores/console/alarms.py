@@ -31,6 +31,7 @@ log_ahead       warn   the log's newest time is ahead of the clocks; bad when by
 quorum_thin     warn   one replica more may not fail: then nothing is acknowledged
 role_down       warn   another process of a node here does not answer
 flush_slow      warn   durable writes take twice as long as is usual for that replica
+move_stands     warn   the replica of a shard is to move, and does not for ten minutes
 certificate     warn   a certificate ends within 30 days; bad: within three, or has
 clock           warn   the clock of this machine jumped, or a node's is not that of the others
 """

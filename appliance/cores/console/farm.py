@@ -32,6 +32,11 @@ class Farm:
     expired_ms: int  # since it is valid no more; 0 while it is
     second_leaders: int = 0  # how often a member here heard another leader of the same term
     excluded: tuple[int, ...] = ()  # nodes that are kept out of the directory
+    moves: tuple[str, ...] = ()  # what is to be moved, in words; whose turn it is comes first
+    moves_stood_ms: int = 0  # since the first of them is the same
+    moves_trouble: str = ""  # why it was not done, where a member here tried to
+    # nodes here and what is wrong with a replica that moves, in words
+    moves_here: tuple[tuple[int, str], ...] = ()
 
 
 def farm_in(statuses: Iterable[FarmStatus]) -> Farm | None:
@@ -56,6 +61,14 @@ def farm_in(statuses: Iterable[FarmStatus]) -> Farm | None:
         directory=max(each.directory.version for each in found),
         expired_ms=min(each.directory.expired_ms for each in found),
         second_leaders=sum(each.counts.get("second_leader_of_term", 0) for each in found),
+        moves=tuple(status.moves.steps),
+        moves_stood_ms=max((s.moves.stood_ms for s in found if s.moves.steps), default=0),
+        moves_trouble=next((s.moves.trouble for s in found if s.moves.trouble), ""),
+        moves_here=tuple(
+            (each.node, f"shard {shard}: {why}")
+            for each in found
+            for shard, why in each.moves.here.items()
+        ),
         excluded=tuple(int(name) for name in view.excluded if name.isdecimal() and len(name) < 20),
     )
 

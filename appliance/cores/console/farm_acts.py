@@ -289,8 +289,8 @@ FARM_ACTS: tuple[Act, ...] = (
         lambda snapshot, about: f"Say which nodes are to hold shard {about.shard}…",
         _placement_shown,
         lambda snapshot, about: (
-            f"The directory tells which nodes are to hold the replicas of shard {about.shard}; no "
-            "replica moves by that alone."
+            f"The replicas of shard {about.shard} move to these nodes, one after the other, while "
+            "clients write; whoever is not named leaves it."
         ),
         _if_led(said("")),
         said("the farm to say so"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from appliance.cores.console.about import About
 from appliance.cores.console.alarm import Alarm, node_name
-from appliance.cores.console.cells import latency
+from appliance.cores.console.cells import duration, latency
 from appliance.cores.console.figures import is_stopped
 from appliance.cores.console.model import SiteSnapshot
 from appliance.formats.site import valid_until_ms
@@ -13,6 +13,7 @@ from appliance.formats.status.replica import ReplicaStatus
 
 DAY_MS = 86_400_000
 CERTIFICATE_DAYS, CERTIFICATE_DAYS_BAD = 30, 3  # before its end
+MOVE_STOOD_MS_MAX = 600_000  # for one step; a large shard tells each tenth that is there
 SLOWER = 2  # times its own median of a day: then a durable write is slow
 SLOWER_US_MIN = 1000  # and by so much: a disk that takes 30 us may take 90
 
@@ -75,4 +76,16 @@ def _certificate(snapshot: SiteSnapshot) -> Iterator[Alarm]:
                 yield Alarm("certificate", severity, node.name, f"its certificate {what} {when}")
 
 
-LATER_RULES = (_quorum_thin, _role_down, _flush_slow, _certificate)
+def _move_stands(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    farm = snapshot.farm
+    if farm is None:
+        return
+    if farm.moves and farm.moves_stood_ms > MOVE_STOOD_MS_MAX:
+        why = f"; {farm.moves_trouble}" if farm.moves_trouble else ""
+        words = f"{farm.moves[0]}, for {duration(farm.moves_stood_ms)}{why}"
+        yield Alarm("move_stands", "warn", "farm", words)
+    for node, words in farm.moves_here:
+        yield Alarm("move_stands", "warn", node_name(snapshot, node), words)
+
+
+LATER_RULES = (_quorum_thin, _role_down, _flush_slow, _certificate, _move_stands)

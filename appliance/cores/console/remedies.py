@@ -103,6 +103,10 @@ REMEDIES: dict[str, Remedy] = {
     "directory_expired": Remedy(
         "The newest directory is past its time; edges keep the shards they know.", FARM_BACK
     ),
+    "move_stands": Remedy(
+        "A replica is to move to another node, and does not.",
+        "`tigerchat farm status` says what it waits for; `tigerchat farm place` takes it back.",
+    ),
     "objects_refuse": Remedy(
         "The objects of a node take no edits: their store is full.",
         "docs/objects.md: a full store.",

@@ -26,6 +26,7 @@ from appliance.cores.console.wider_tables import (
     farm_table,
     federation_table,
     machine_table,
+    moves_table,
     objects_table,
     transport_table,
 )
@@ -314,6 +315,8 @@ def tables(snapshot: SiteSnapshot, alarms: Sequence[Alarm]) -> tuple[Table, ...]
         shown = (*shown, disks)
     if snapshot.has_farm:
         shown = (*shown, farm_table(snapshot))
+    if (moves := moves_table(snapshot)).rows:
+        shown = (*shown, moves)
     if snapshot.objects:
         shown = (*shown, objects_table(snapshot))
     return (*shown, federation_table(snapshot)) if snapshot.federation else shown

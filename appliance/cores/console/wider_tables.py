@@ -138,6 +138,21 @@ def farm_table(snapshot: SiteSnapshot) -> Table:
     return Table(FARM, FARM_COLUMNS, (2, 3, 4), tuple(rows), tuple(subjects))
 
 
+MOVES_COLUMNS = ("next", "since")
+
+
+def moves_table(snapshot: SiteSnapshot) -> Table:
+    """What is to be moved; beside the one whose turn it is stands for how long it has been."""
+    farm = snapshot.farm
+    steps = farm.moves if farm is not None else ()
+    stood_ms = farm.moves_stood_ms if farm is not None else 0
+    rows = tuple(
+        (Cell(step), Cell(NOTHING if turn else duration(stood_ms)))
+        for turn, step in enumerate(steps)
+    )
+    return Table("Moves", MOVES_COLUMNS, (), rows)
+
+
 OBJECTS_COLUMNS = ("objects of", "source", "links", "live", "sites", "lag", "refused", "seen")
 
 

@@ -9,6 +9,8 @@ node-0/
 │                                       for logins of the farm
 ├── shard-0/ ...                        a volume for each replica of this node
 ├── .shard-0.lock ...                   held by whoever works as that replica or makes its volume
+├── shard-0.left                        this node's replica was moved away; its volume lies in
+│                                       shard-0.left-OP, and may be removed
 ├── shipped/                            what is shipped, unless another target is set
 ├── farm/                               the log of the farm's member, where the node is one
 ├── farm-delegation.json                which nodes may sign the farm's directory
@@ -95,6 +97,15 @@ class KnownNode:
         """The shards of which this node holds a replica."""
         return self.site.shards_of(self.settings.index)
 
+    def has_left(self, shard: int) -> bool:
+        """Whether this node's replica of a shard was moved away: then it has no volume."""
+        return (self.path / left_name(shard)).exists()
+
+    @property
+    def held(self) -> list[Shard]:
+        """Those of `shards` whose replica was not moved away."""
+        return [shard for shard in self.shards if not self.has_left(shard.number)]
+
 
 @dataclass(frozen=True)
 class NodeFolder(KnownNode):
@@ -122,6 +133,11 @@ def volume_name(shard: int) -> str:
 def group_name(shard: int | str) -> str:
     """Name of the file that says what a new volume of a running group begins with."""
     return f"shard-{shard}.group"
+
+
+def left_name(shard: int) -> str:
+    """Name of the mark that this node's replica of a shard was moved away."""
+    return f"shard-{shard}.left"
 
 
 def make_sockets_folder(folder: Path) -> None:
@@ -162,7 +178,7 @@ def open_node(folder: Path | str) -> NodeFolder:
         raise ConfigurationError(
             f"{path} is not formatted: run `tigerchat format --node-folder {folder}` first"
         )
-    held = [shard.number for shard in node.shards]
+    held = [shard.number for shard in node.held]
     if held and not any((node.volume(number) / "volume.json").exists() for number in held):
         check_volume(node, held[0])
     return node
@@ -172,6 +188,11 @@ def check_volume(node: NodeFolder, shard: int) -> None:
     """StorageError unless there is a complete volume of `shard`; the node's others may serve."""
     path = node.volume(shard)
     if not (path / "volume.json").exists():
+        if node.has_left(shard):
+            raise StorageError(
+                f"{path} was moved away, as {left_name(shard)} says: `tigerchat farm place` brings "
+                "the replica back"
+            )
         how = "holds no volume" if path.exists() else "is missing"
         raise StorageError(
             f"{path} {how}: a replica that lost its volume must not come back empty under its old "

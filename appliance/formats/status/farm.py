@@ -25,6 +25,15 @@ class AuditStatus(Part, frozen=True, kw_only=True):
     forgotten: int = 0  # the oldest, as too many waited
 
 
+class MovesStatus(Part, frozen=True, kw_only=True):
+    """What is to be moved: `steps` in words, the one whose turn it is first."""
+
+    steps: list[str] = []
+    trouble: str = ""  # why that one was not done, where this node tried to
+    stood_ms: int = 0  # since it is the same
+    here: dict[int, str] = {}  # shard -> why its replica on this node is not as it should be
+
+
 class DirectoryEndpoint(Part, frozen=True, kw_only=True):
     """A shard as one node serves it."""
 
@@ -112,6 +121,7 @@ class FarmStatus(Status, frozen=True, kw_only=True):
     posts_failed: int
     act: ActsStatus
     audit: AuditStatus = AuditStatus()
+    moves: MovesStatus = MovesStatus()
     directory: SignedDirectory
     role: str = ""
     standing: str = ""

@@ -11,6 +11,8 @@
     figures    the node's real figures as the document that is posted
     publisher  the signed directory: signed if this node is chosen, kept by all
     acts       what an operator wants of the farm, one after the other
+    mover      follows the placement that is wanted, a step of a shard at a time
+    holding    ends the replica that was moved away, makes the one that was taken in
     node_files what a node keeps of the farm in its folder
 
 One beat at a time: while a flush is under way inputs gather, and are taken together by the next

@@ -14,10 +14,12 @@ import psutil
 from appliance.base.errors import FormatError
 from appliance.base.limits import FARM_DOCUMENT_SIZE_MAX
 from appliance.cores.directory.directory import canonical
+from appliance.cores.directory.moving import LEVEL
 from appliance.cores.directory.status import PUBLISH_OFF, Group
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, NodeFolder
 from appliance.drivers.network.ask import Told, status_of
 from appliance.formats.client.address import client_url
+from appliance.formats.group import Configuration
 from appliance.formats.settings import SHIP_OFF
 from appliance.formats.site import FARM, Shard
 from appliance.formats.site_view import configuration_in
@@ -29,6 +31,7 @@ from appliance.roles.farm.node_files import may_sign
 BANDWIDTH_DEFAULT = 125_000_000  # bytes a second of a link that does not tell its speed
 _LAG_PROBE_S, _LAG_PROBES = 0.25, 240  # together the last minute
 _ASK_S = 1.0  # for a process of this node to say how it is
+SYNC_STEP = 10  # per cent between two posts of how far a replica has come
 
 
 class LoopLag:
@@ -73,13 +76,15 @@ class Traffic:
 @dataclass(slots=True, frozen=True)
 class Service:
     """A shard that this node serves, as its replica says. `blacklist`: why nobody shall come;
-    `ships`: whether the shipper of this node could begin to ship it; `group`: who belongs to it."""
+    `ships`: whether the shipper of this node could begin to ship it; `group`: who belongs to it;
+    `synced`: per cent of its state that is here."""
 
     shard: int
     uptime_ms: int
     blacklist: str
     ships: bool = False
     group: Group | None = None
+    synced: int = LEVEL
 
 
 @dataclass(slots=True)
@@ -97,7 +102,7 @@ class NodeStatus:
         """Asks the replicas and edges of this node; blocks for as long as they take."""
         found = []
         circuits = 0
-        for shard in self.node.shards:
+        for shard in self.node.held:
             replica = self._status_of(ReplicaStatus, shard.number)
             if replica is None:
                 found.append(Service(shard.number, 0, "the replica does not answer"))
@@ -107,7 +112,8 @@ class NodeStatus:
                 why = "" if replica.serves else replica.status
                 ships = self._may_ship() and replica.role != STANDBY
                 group = group_of(shard, replica)
-                found.append(Service(shard.number, _uptime_ms(replica), why, ships, group))
+                synced = synced_percent(replica)
+                found.append(Service(shard.number, _uptime_ms(replica), why, ships, group, synced))
         connections = 0
         for number in range(self.node.settings.edge_processes):
             edge = self._status_of(EdgeStatus, number)
@@ -138,13 +144,25 @@ class NodeStatus:
 def group_of(shard: Shard, replica: ReplicaStatus) -> Group | None:
     """As the replica tells it; None: it tells of none, or of a member that is not described."""
     told = configuration_in(replica)
-    if told is None:
-        return None
+    return None if told is None else group_in(shard, told)
+
+
+def group_in(shard: Shard, told: Configuration) -> Group | None:
+    """By the numbers of nodes; None: a member is not described."""
     nodes = [shard.node_of(member) for member in told.members]
     known = tuple(node + 1 for node in nodes if node is not None)
     if len(known) < len(nodes):
         return None
     return Group(shard.number, told.op, known[: told.replica_count], known[told.replica_count :])
+
+
+def synced_percent(replica: ReplicaStatus) -> int:
+    """Of the shard's state that a replica has; below LEVEL of one that only follows, in steps, as
+    each is posted."""
+    done, total = replica.synced
+    if replica.role != STANDBY or (replica.state_ready and done == total and replica.commit_min):
+        return LEVEL
+    return min(LEVEL - 1, LEVEL * done // total // SYNC_STEP * SYNC_STEP) if total else 0
 
 
 def _uptime_ms(status: Status) -> int:
@@ -226,6 +244,7 @@ def status_document(
                 "connectionsConfigured": node.settings.connections_max,
                 "connectionsCurrent": status.connections,
                 **({"blacklist": {"why": service.blacklist}} if service.blacklist else {}),
+                **({"synced": service.synced} if service.synced < LEVEL else {}),
             }
             for service in services
         ],

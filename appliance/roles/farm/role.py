@@ -13,8 +13,11 @@ import logging
 import random
 import shutil
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from appliance.base.errors import (
     ConfigurationError,
@@ -43,8 +46,12 @@ from appliance.formats.status.farm import FarmStatus, MemberStatus
 from appliance.roles.farm.acts import Acts
 from appliance.roles.farm.audit import AuditTrail
 from appliance.roles.farm.figures import NodeStatus, Service, publish_of, status_document
+from appliance.roles.farm.holding import POLL_S as HELD_S
+from appliance.roles.farm.holding import Holdings
 from appliance.roles.farm.joiners import Joiners
 from appliance.roles.farm.member import FarmMember
+from appliance.roles.farm.mover import POLL_S as MOVES_S
+from appliance.roles.farm.mover import Mover
 from appliance.roles.farm.node_files import farm_settings, read_administrator
 from appliance.roles.farm.posts import POST_S, Posts
 from appliance.roles.farm.publisher import Publisher
@@ -112,6 +119,7 @@ class FarmRole:
         self.joiners = Joiners(self.posts)
         self.audit = AuditTrail(node, FARM, log)
         self.acts = Acts(self)
+        self.mover, self.holdings = Mover(self, log), Holdings(self, log)
         self._figures = Figures()
         self._life = Lifetime()
         self._stopped = self._life.asked
@@ -136,7 +144,8 @@ class FarmRole:
         self._life.opened(self._door.close)
         self._life.opened(self.posts.close)
         self._beat.seconds()
-        for duty in (self.status.lag.watch(), self._poll(), self.audit.run()):
+        duties = (self._again(self.mover.poll, MOVES_S), self._again(self.holdings.poll, HELD_S))
+        for duty in (self.status.lag.watch(), self._poll(), self.audit.run(), *duties):
             self._beat.task(loop.create_task(duty))
         try:
             if self.member is not None:
@@ -210,6 +219,12 @@ class FarmRole:
                     await self._news.wait()
                     await asyncio.sleep(TOGETHER_S)
 
+    async def _again(self, poll: Callable[[], Awaitable[None]], every_s: float) -> None:
+        while True:
+            with self._beat.weathers():
+                await poll()
+            await asyncio.sleep(every_s)
+
     def _on_view(self, view: SiteView) -> None:
         """Learn of nodes that were added to the site file."""
         self.node = dataclasses.replace(self.node, view=view)
@@ -226,7 +241,7 @@ class FarmRole:
         """Post at the period, and at once when what is told of services has changed, or a
         directory is to be signed."""
         directory = member.directory
-        told = [(s.shard, s.blacklist, s.ships, s.group) for s in self._services]
+        told = [(s.shard, s.blacklist, s.ships, s.group, s.synced) for s in self._services]
         sign = self.publisher.is_due(directory) or self.acts.publish_now
         now = time.monotonic()
         due = self._due.is_now(now, directory.period[1])
@@ -277,6 +292,7 @@ class FarmRole:
             posts_failed=self.posts.failed,
             act=self.acts.told(),
             audit=self.audit.told(),
+            moves=replace(self.mover.told(), here=dict(self.holdings.troubles)),
             directory=self.publisher.told(),
             role=own.role,
             standing=own.standing,

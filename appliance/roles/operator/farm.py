@@ -155,6 +155,17 @@ def check_shard(site: Site, number: int) -> None:
         )
 
 
+def check_described(site: Site, number: int, nodes: Iterable[Node]) -> None:
+    """ConfigurationError: the site file does not describe one of these as a member of a shard."""
+    members = site.shards[number].members
+    for node in nodes:
+        if node.index not in members:
+            names = ", ".join(site.nodes[index].name for index in members)
+            raise ConfigurationError(
+                f"the site file has no replica of shard {number} for {node.name}; allowed: {names}"
+            )
+
+
 def name_of(site: Site, member: int) -> str:
     return next((node.name for node in site.nodes if node.farm_id == member), "nobody")
 
@@ -190,6 +201,9 @@ def lines(site: Site, said: FarmStatus) -> list[str]:
     if view.excluded:
         found.append(_excluded(site, view))
     found += [_placed(site, view, shard) for shard in view.placement]
+    found += [f"to move: {step}" for step in said.moves.steps]
+    if said.moves.trouble:
+        found.append(f"nothing moves: {said.moves.trouble}")
     return found
 
 

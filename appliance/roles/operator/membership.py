@@ -74,9 +74,10 @@ async def change_members(
     *,
     verb: str = "member",
     say: Say = click.echo,
+    of: Configuration | None = None,
 ) -> Configuration:
     """Have a standby added or removed; the group afterwards. What lasts is told where a `verb`
-    asks."""
+    asks. `of`: the group that is to be changed, and no other one; None: as it is found."""
     what = "add" if change.kind == KIND_ADD else "remove"
     name = name_of(node.site, shard, change.replica_id)
     deadline = time.monotonic() + READY_S
@@ -84,6 +85,7 @@ async def change_members(
         while True:
             if not await session.poll(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
+            _refuse_other(shard, session.configuration, of)
             now = dataclasses.replace(change, epoch=session.configuration.epoch)
             raw = await session.ask(
                 OPERATION_MEMBER_CHANGE,
@@ -117,16 +119,20 @@ async def reconfigure(
     *,
     verb: str = "member",
     say: Say = click.echo,
+    of: Configuration | None = None,
+    ready_s: float = READY_S,
 ) -> None:
-    """Let the node `up`, a standby, vote in the place of `down`, and wait until it may."""
+    """Let the node `up`, a standby, vote in the place of `down`, and wait until it may. `of` as in
+    `change_members`."""
     ids = [shard.replica_id_of(index) for index in (up, down)]
     what = f"promote {node.site.nodes[up].name}, retire {node.site.nodes[down].name}"
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + ready_s
     async with OperatorSession(node, shard, verb) as session:
         while True:
             if not await session.poll(PATIENCE_S):
                 raise StorageError(f"shard {shard.number}: no member answers: start the site first")
             group = session.configuration
+            _refuse_other(shard, group, of)
             members = exchanged(group, shard.number, *ids)
             if members is None:
                 say(f"member: shard {shard.number}: {what}: it is so already")
@@ -142,6 +148,12 @@ async def reconfigure(
             session.waits(f"what a change needs: {verdict.name.lower()}")
             await asyncio.sleep(AGAIN_S)
     _tell_result(shard, verdict, what, say)
+
+
+def _refuse_other(shard: Shard, found: Configuration, of: Configuration | None) -> None:
+    """StorageError: the group is not the one that is to be changed."""
+    if of is not None and (found.epoch, found.op) != (of.epoch, of.op):
+        raise StorageError(f"shard {shard.number}: {REMEDIES[Verdict.EPOCH_IN_PAST]}")
 
 
 def exchanged(

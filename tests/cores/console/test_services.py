@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
-from appliance.formats.status.farm import PostedStatus, SignedDirectory
+from appliance.formats.status.farm import MovesStatus, PostedStatus, SignedDirectory
 from appliance.formats.status.part import plain
 from tests.cores.console.worlds import healthy, looked, names
 from tests.cores.directory.statuses import server, status, view
@@ -64,6 +64,22 @@ def test_a_farm_without_a_leader_and_an_expired_directory_are_alarms() -> None:
     assert names(silent) == [("farm_no_leader", "farm")]
     gone = farmed(out="member was taken out", view=UNSET, role="", leader=-1)
     assert names(gone) == [("farm_no_leader", "farm")]
+
+
+def test_what_is_to_move_is_shown_and_an_alarm_once_it_stands_for_ten_minutes() -> None:
+    steps = ["shard 0: node-2 is synced to 93 %", "shard 1: node-1 is taken in"]
+    moving = MovesStatus(steps=steps, stood_ms=600_000)
+    table = farmed(moves=moving).tables()[-1]
+    assert table.title == "Moves" and names(farmed(moves=moving)) == []
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        [steps[0], "10 min"],
+        [steps[1], "–"],
+    ]
+    stands = farmed(moves=MovesStatus(steps=steps, stood_ms=600_001, trouble="it lags"))
+    (alarm,) = stands.alarms()
+    assert alarm.name == "move_stands" and alarm.text == f"{steps[0]}, for 10 min; it lags"
+    here = farmed(moves=MovesStatus(here={0: "no room"}))
+    assert names(here) == [("move_stands", f"node-{node}") for node in range(3)]
 
 
 def test_a_member_without_a_view_does_not_speak_for_the_farm() -> None:

@@ -1,6 +1,7 @@
 """An act is done when the member says so, and not when it has stopped to answer."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from appliance.formats.raft_legacy.frame import APPLICATION, Entry
 from appliance.formats.status.farm import (
     ActsStatus,
     FarmStatus,
+    MovesStatus,
     PostedStatus,
     SignedDirectory,
 )
@@ -164,6 +166,23 @@ def test_each_act_keeps_its_own_outcome_and_a_later_life_other_numbers() -> None
         acts.on_wish(period)
         asyncio.run(acts.perform())
     assert len(acts.told().ended) == ACTS_TOLD_MAX
+
+
+def test_a_shard_is_placed_and_let_go_of_and_never_with_another_number_who_vote() -> None:
+    role = Alone("", "", "")
+    directory, acts = role.member.directory, Acts(role)
+    group = {"shard": 0, "op": 5, "voters": [1, 2, 3], "standbys": []}
+    said = {"cluster": "farm", "date": 1, "id": 1, "groups": [group]}
+    directory.take(1, Entry(1, APPLICATION, canonical(said)))
+    for nodes, why in (([1, 2], "2 nodes are named, and 3 vote"), ([1, 2, 2], "named twice")):
+        assert why in acts.on_wish({"do": "place", "shard": 0, "nodes": nodes})["refused"]
+    told = []
+    for shard, nodes in ((0, [2, 3, 4, 1]), (7, [9]), (0, [])):
+        acts.on_wish({"do": "place", "shard": shard, "nodes": nodes})
+        asyncio.run(acts.perform())
+        told.append(dict(directory.placement.nodes))
+    assert told == [{0: (2, 3, 4, 1)}, {0: (2, 3, 4, 1), 7: (9,)}, {7: (9,)}]
+    assert [outcome for _, outcome in acts.told().ended] == ["", "", ""]
 
 
 class Farm(Asker):
@@ -325,6 +344,9 @@ def test_people_read_names_and_words_of_a_farm_and_no_numbers_of_the_protocol() 
     assert "excluded: node-2, somebody" in told and "placement of shard 0: node-2, node-0" in told
     assert not [line for line in told if "[" in line or "{" in line]
     alone = replace(agreed, publisher=3, ahead={}, excluded=[], placement={})
+    moving = MovesStatus(steps=["shard 0: node-1 is taken in"], trouble="nobody leads")
+    told = farm.lines(site(), replace(said, moves=moving))
+    assert told[-2:] == ["to move: shard 0: node-1 is taken in", "nothing moves: nobody leads"]
     expired = SignedDirectory(version=8, expired_ms=2500)
     told = farm.lines(site(), replace(said, view=alone, directory=expired))
     assert "publisher node-2  no status of it counts" in told and told[-1].endswith("for 2 s")
@@ -340,3 +362,20 @@ def test_a_shard_is_placed_that_the_site_has(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigurationError, match="the site has no shard 99; allowed: 0 to 0"):
         CliRunner().invoke(verbs.place_command, ["99", "node-1"], catch_exceptions=False)
     assert len(asker.done) == 1
+    lifted = CliRunner().invoke(verbs.place_command, ["0", "--lift"])
+    assert lifted.output == "placed\n" and len(asker.done) == 2
+    for words in (["0"], ["0", "node-1", "--lift"]):
+        done = CliRunner().invoke(verbs.place_command, words)
+        assert done.exit_code == 2 and "or say --lift" in done.output
+    assert len(asker.done) == 2
+
+
+def test_only_who_is_described_for_a_shard_can_hold_it() -> None:
+    made = site()
+    (shard,) = made.shards
+    farm.check_described(made, 0, made.nodes[: len(shard.members)])
+    fewer = dataclasses.replace(
+        made, shards=[dataclasses.replace(shard, members=[0], replica_ids=shard.replica_ids[:1])]
+    )
+    with pytest.raises(ConfigurationError, match="has no replica of shard 0 for node-1; allowed"):
+        farm.check_described(fewer, 0, made.nodes[:2])
