@@ -77,7 +77,7 @@ class Holdings:
             if marked:
                 due = is_in or _volume(node, shard).exists() or _is_half_done(node, shard)
             else:
-                due = not is_in and own not in placed[number]
+                due = not is_in
             if not due:
                 self.troubles.pop(number, None)
                 continue

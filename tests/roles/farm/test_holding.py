@@ -58,6 +58,7 @@ class World:
     wanted: bool = True
     steps: int = 0
     cut_at: int = -1
+    questions: int = 0  # to the group
     ran_on: list[str] = field(default_factory=list)  # ids of volumes on which a replica was started
 
     @property
@@ -76,6 +77,7 @@ class World:
         )
 
     async def asked(self, node: NodeFolder, shard: Any) -> Configuration:
+        self.questions += 1
         return self.group
 
     def step(self) -> None:
@@ -151,6 +153,7 @@ def test_a_replica_that_belongs_to_its_group_is_left_alone(world: World) -> None
     before = read_facts(world.node.volume(0))
     polled(world, 3)
     assert read_facts(world.node.volume(0)) == before and world.steps == 0 and starts(world)
+    assert world.questions == 0  # they cost connections to all members
 
 
 def test_one_whom_nobody_placed_elsewhere_is_left_alone_too(world: World) -> None:
@@ -159,6 +162,33 @@ def test_one_whom_nobody_placed_elsewhere_is_left_alone_too(world: World) -> Non
     world.placed = ()
     polled(world, 3)
     assert world.steps == 0 and starts(world)
+
+
+def test_one_that_is_to_come_and_is_no_member_yet_begins_with_a_new_volume(world: World) -> None:
+    """The old one, of who was removed by hand, knows a past that may not be the group's."""
+    without(world, 60)
+    world.placed = (1, 2)
+    polled(world)
+    assert not starts(world) and not world.node.volume(0).exists()
+    with_it(world, 70)
+    polled(world)
+    assert starts(world) and read_superblock(world.node.volume(0)).members_op == 70
+
+
+def test_one_that_is_reported_to_be_out_and_is_in_is_left_alone(world: World) -> None:
+    without(world, 60)
+    reported, before = world.member, read_facts(world.node.volume(0))
+    with_it(world, 70)
+
+    class Behind(World):
+        @property
+        def member(self) -> Any:
+            return reported
+
+    world.__class__ = Behind
+    polled(world, 3)
+    assert world.questions == 3 and world.steps == 0
+    assert read_facts(world.node.volume(0)) == before and starts(world)
 
 
 def test_wherever_it_is_cut_off_it_goes_on(world: World) -> None:
