@@ -25,6 +25,7 @@ from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
 
 PACE_S = 0.05  # between two messages of a writer
 MOVE_S = 60.0
+EDGE_S = 2.0  # for an edge to answer
 NEW = 3  # the node that joins
 # What is done each second, several times a second, and volumes that take no time to make.
 HURRIED: dict[str, float] = {
@@ -57,7 +58,7 @@ class Moves:
         """Of a shard, by the directory that the edge of a node hands out, whole and signed."""
         described = load_site(self.site.folder / SITE_FILE)
         url = f"https://127.0.0.1:{described.nodes[node].client_port}/directory"
-        with urllib.request.urlopen(url, context=ANY_KEY) as answer:
+        with urllib.request.urlopen(url, context=ANY_KEY, timeout=EDGE_S) as answer:
             data = answer.read()
         content = open_directory(data, cluster=FARM, offline=described.farm_key, version_least=0)
         return next((row for row in content["groups"] if row["shard"] == shard), None)
@@ -74,13 +75,15 @@ class Moves:
     def wait(self, what: str, condition: Callable[[], bool]) -> None:
         wait_until(condition, MOVE_S, lambda: f"{what}: {self.told()}")
 
-    def is_placed(self, shard: int, nodes: set[int], gone: int) -> bool:
-        """The group is these nodes, by the directory of all of them; the other one's process has
-        ended, and its volume lies aside."""
-        wanted = sorted(node + 1 for node in nodes)
-        for node in nodes:
-            group = self.group(node, shard)
-            if group is None or sorted(group["voters"]) != wanted or group["standbys"]:
+    def is_placed(self, shard: int, nodes: set[int], gone: int, told: Sequence[int] = ()) -> bool:
+        """The group is these nodes, by the directory that the edges of `told` hand out, of all of
+        them unless it is said; the other one's process has ended, and its volume lies aside."""
+        for teller in told or sorted(nodes):
+            try:
+                group = self.group(teller, shard)
+            except OSError:
+                return False  # it is being started
+            if group is None or {*group["voters"], *group["standbys"]} != {n + 1 for n in nodes}:
                 return False
         place = self.site.place(gone)
         aside = [path for path in place.glob(f"shard-{shard}.left-*") if path.is_dir()]
@@ -211,7 +214,9 @@ def test_two_shards_move_to_a_seventh_node_while_who_leads_and_who_publishes_is_
     others = [2, 3, 4, 5, new]
 
     def are_placed() -> bool:
-        return moves.is_placed(0, {0, *others}, 1) and moves.is_placed(1, {1, *others}, 0)
+        """By the edges of nodes that hold both: others serve no clients."""
+        of_0 = moves.is_placed(0, {0, *others}, 1, others)
+        return of_0 and moves.is_placed(1, {1, *others}, 0, others)
 
     def kill() -> None:
         """Who leads a shard, or who moves them."""

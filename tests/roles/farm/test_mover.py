@@ -14,6 +14,7 @@ from appliance.formats.group import Configuration
 from appliance.formats.membership import KIND_ADD, MemberChange
 from appliance.formats.site import Shard
 from appliance.roles.farm import mover as module
+from appliance.roles.farm.figures import synced_percent
 from appliance.roles.farm.mover import EXPIRED, NO_LEADER, UNSIGNED, Mover
 from tests.cores.directory.words import NOW, farm, post, status
 
@@ -205,3 +206,21 @@ def test_two_that_believe_to_publish_and_a_change_of_mind_do_no_harm(
     poll(world, world.mover(), times=4)
     assert voters(world) == [1, 2, 3]
     assert world.group.members[:3] != () and not world.mover().told().steps
+
+
+@pytest.mark.parametrize(
+    ("role", "synced", "ready", "percent"),
+    [
+        ("standby", (0, 0), False, 0),  # nothing is known yet
+        ("standby", (59, 100), False, 50),  # in steps: each one is posted
+        ("standby", (100, 100), False, 99),  # its tables are missing
+        ("standby", (100, 100), True, 100),
+        ("standby", (0, 0), True, 100),
+        ("backup", (5, 100), True, 100),  # who votes is no matter of a move
+    ],
+)
+def test_a_node_posts_how_much_of_the_state_one_that_follows_has(
+    role: str, synced: tuple[int, int], ready: bool, percent: int
+) -> None:
+    told = SimpleNamespace(role=role, synced=synced, state_ready=ready, commit_min=9)
+    assert synced_percent(cast(Any, told)) == percent
