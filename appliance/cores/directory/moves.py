@@ -26,5 +26,7 @@ def moves(
     """The next step of each shard that is to be moved, as `steps`. `described`: the members that
     the site file names for each; `groups`: newer than those that were reported."""
     wanted = directory.placement.open
+    if not wanted:
+        return []
     known = {**directory.groups(), **(groups or {})}
     return steps(wanted, known, levels(directory), described)

@@ -12,6 +12,7 @@ volume must not deny what the old one acknowledged. What was put aside is never 
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
     group_name,
     left_name,
+    lock_replica,
 )
 from appliance.drivers.network.ask import ask_for
 from appliance.drivers.nvme.device import DATA, device_of
@@ -134,24 +136,32 @@ class Holdings:
             _refuse_device(node, shard, node.path / str(mark[_ASIDE]))
             write_durable(node.path / group_name(shard.number), begin_text(group))
             await asyncio.to_thread(_make, node, shard, self._say)
-        await self._want(node, "start", shard)
+        if not await self._want(node, "start", shard) and not _runs(node, shard):
+            raise StorageError(
+                f"no supervisor is there: start the replica of shard {shard.number}, as with "
+                f"`systemctl enable --now tigerchat-replica@{shard.number}`"
+            )
         (node.path / left_name(shard.number)).unlink(missing_ok=True)
         sync_folder(node.path)
         self._log.info("shard %d was taken in: its replica has a new volume", shard.number)
 
-    async def _want(self, node: NodeFolder, verb: str, shard: Shard) -> None:
-        """The supervisor's word that the replica is not wanted any more, or again."""
-        wish = {verb: f"replica-{shard.number}"}
+    async def _want(self, node: NodeFolder, verb: str, shard: Shard) -> bool:
+        """The supervisor's word that the replica is not wanted any more, or again; False: none is
+        there, as where units run the roles."""
         answer = await asyncio.to_thread(
             ask_for,
             SupervisorStatus,
             node.path / SOCKETS_FOLDER,
-            wish,
+            {verb: f"replica-{shard.number}"},
             cluster=node.site.cluster,
             timeout_s=WISH_S,
         )
-        if answer is None or not answer.get("done"):
-            raise StorageError(f"no supervisor can {verb} the replica of shard {shard.number}")
+        if answer is not None and not answer.get("done"):
+            raise StorageError(
+                f"the supervisor does not {verb} the replica of shard {shard.number}: start the "
+                "node again"
+            )
+        return answer is not None
 
     def _say(self, line: str) -> None:
         self._log.info("%s", line)
@@ -188,6 +198,15 @@ def _is_half_done(node: NodeFolder, shard: Shard) -> bool:
     except ConfigurationError:
         return True  # looked at, and told
     return mark is not None and mark[_ASIDE] is None
+
+
+def _runs(node: NodeFolder, shard: Shard) -> bool:
+    """Whether somebody works as this replica."""
+    try:
+        os.close(lock_replica(node.path, shard.number))
+    except StorageError:
+        return True
+    return False
 
 
 def _rename(node: NodeFolder, shard: Shard, aside: str) -> None:

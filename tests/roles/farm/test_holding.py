@@ -14,7 +14,7 @@ import pytest
 
 from appliance.cores.directory.directory import Directory
 from appliance.cores.directory.status import Group
-from appliance.drivers.host.node_folder import NodeFolder, read_node
+from appliance.drivers.host.node_folder import NodeFolder, lock_replica, read_node
 from appliance.drivers.nvme.volume import read_facts
 from appliance.formats.group import Configuration
 from appliance.node.catalogue import ROLES, children
@@ -22,6 +22,7 @@ from appliance.node.format_site import format_local
 from appliance.node.start import read_superblock
 from appliance.roles.farm import holding
 from appliance.roles.farm.holding import Holdings
+from appliance.roles.operator import volumes
 from tests import removal
 from tests.ports import FreePorts
 
@@ -251,13 +252,32 @@ def test_a_group_older_than_the_one_that_was_reported_says_nothing(world: World)
     assert world.steps == 0 and starts(world)
 
 
-def test_what_cannot_be_done_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_supervisor_refuses_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     without(world, 60)
-    monkeypatch.setattr(holding, "ask_for", lambda *words, **named: None)
-    assert "no supervisor can stop" in polled(world).troubles[0]
+    monkeypatch.setattr(holding, "ask_for", lambda *words, **named: {"done": False})
+    assert "the supervisor does not stop" in polled(world).troubles[0]
+    assert world.node.volume(0).exists()
     monkeypatch.setattr(holding, "ask_for", world.requested)
     holdings = polled(world)
     assert not holdings.troubles and not world.node.volume(0).exists()
+
+
+def test_without_a_supervisor_it_waits_for_whoever_stops_and_starts_the_replica(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "ask_for", lambda *words, **named: None)
+    monkeypatch.setattr(volumes, "RELEASE_S", 0.0)
+    without(world, 60)
+    lock = lock_replica(world.node.path, 0)
+    assert "works as this replica: stop that one first" in polled(world).troubles[0]
+    assert world.node.volume(0).exists()
+    os.close(lock)
+    assert not polled(world).troubles and not world.node.volume(0).exists()
+    with_it(world, 70)
+    assert "start the replica of shard 0" in polled(world).troubles[0]
+    lock = lock_replica(world.node.path, 0)
+    assert not polled(world).troubles and starts(world)
+    os.close(lock)
 
 
 def test_a_damaged_mark_is_told_and_nothing_is_made(world: World) -> None:
