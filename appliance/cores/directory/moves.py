@@ -29,4 +29,5 @@ def moves(
     if not wanted:
         return []
     known = {**directory.groups(), **(groups or {})}
-    return steps(wanted, known, levels(directory), described)
+    present = {node for node, held in directory.documents.items() if directory.is_recent(held)}
+    return steps(wanted, known, levels(directory), described, present)

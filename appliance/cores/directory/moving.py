@@ -49,11 +49,12 @@ class Remove:
 @dataclass(slots=True, frozen=True)
 class Wait:
     """Nothing can be done now: `node` is not there yet (0: more than one). `synced`: per cent of
-    its state, None where it does not serve."""
+    its state, None where it does not serve; `away`: it is not heard of at all."""
 
     shard: int
     node: int
     synced: int | None = None
+    away: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,9 +95,10 @@ def next_step(
     group: Group,
     level: Mapping[int, int],
     described: Collection[int],
+    present: Collection[int],
 ) -> Step | None:
     """What is next for one shard; None: it is as wanted. `level`: of the nodes that serve it, per
-    cent of the state that they have."""
+    cent of the state that they have. `present`: who is heard of, whatever it serves."""
     shard, count = group.shard, len(group.voters)
     if why := refusal(wanted, group, described):
         return Refused(shard, why)
@@ -109,7 +111,7 @@ def next_step(
     if rising:
         up = rising[0]
         if up not in members:
-            return _add(shard, up, members)
+            return _add(shard, up, members, present)
         if level.get(up) != LEVEL:
             return Wait(shard, up, level.get(up))
         falling = [node for node in group.voters if node not in votes]
@@ -120,10 +122,12 @@ def next_step(
             return Wait(shard, 0)
         return Exchange(shard, up, down)
     following = [node for node in wanted[count:] if node not in members]
-    return _add(shard, following[0], members) if following else None
+    return _add(shard, following[0], members, present) if following else None
 
 
-def _add(shard: int, node: int, members: set[int]) -> Step:
+def _add(shard: int, node: int, members: set[int], present: Collection[int]) -> Step:
+    if node not in present:
+        return Wait(shard, node, away=True)
     if len(members) >= MEMBERS_MAX:
         return Refused(shard, f"it has {MEMBERS_MAX} members, and no room for one that comes in")
     return Add(shard, node)
@@ -140,17 +144,21 @@ def steps(
     groups: Mapping[int, Group],
     levels: Mapping[int, Mapping[int, int]],
     described: Mapping[int, Collection[int]],
+    present: Collection[int],
 ) -> list[Step]:
     """What is next for each shard that is not as wanted, the one whose turn it is before the
-    others; those that are refused come last. A shard of which no group was reported is left out."""
+    others; of those that are not begun who waits comes behind, and those that are refused come
+    last. A shard of which no group was reported is left out."""
     found = []
     for shard, wanted in sorted(placement.items()):
         if shard not in groups:
             continue
         group = groups[shard]
-        step = next_step(wanted, group, levels.get(shard, {}), described.get(shard, ()))
+        level, known = levels.get(shard, {}), described.get(shard, ())
+        step = next_step(wanted, group, level, known, present)
         if step is not None:
-            found.append((isinstance(step, Refused), not is_begun(wanted, group), shard, step))
+            later = 0 if is_begun(wanted, group) else 1 + isinstance(step, Wait)
+            found.append((isinstance(step, Refused), later, shard, step))
     return [step for *_, step in sorted(found, key=lambda row: row[:3])]
 
 
@@ -166,6 +174,8 @@ def in_words(step: Step, names: Mapping[int, str]) -> str:
             return f"{shard}: {_name(names, node)} is taken out"
         case Wait(node=0):
             return f"{shard}: too few who vote would serve: bring replicas back first"
+        case Wait(node=node, away=True):
+            return f"{shard}: {_name(names, node)} is not heard of"
         case Wait(node=node, synced=None):
             return f"{shard}: {_name(names, node)} does not serve it yet"
         case Wait(node=node, synced=synced):

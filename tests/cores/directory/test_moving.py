@@ -70,7 +70,7 @@ def test_every_group_comes_to_every_placement_and_never_changes_how_many_vote(co
     """From any state, so also after a cut in the middle, or when something else is wanted then."""
     for start, wanted in itertools.product(groups(count), placements(count)):
         group = start
-        while (step := next_step(wanted, group, ALL_LEVEL, NODES)) is not None:
+        while (step := next_step(wanted, group, ALL_LEVEL, NODES, NODES)) is not None:
             assert isinstance(step, Add | Exchange | Remove)
             after = done(group, step)
             assert distance(wanted, after) < distance(wanted, group), (wanted, group, step)
@@ -84,7 +84,7 @@ def test_every_group_comes_to_every_placement_and_never_changes_how_many_vote(co
 def test_who_lacks_state_never_votes_and_a_quorum_of_those_who_vote_serves(count: int) -> None:
     for group, wanted in itertools.product(groups(count), placements(count)):
         for serving in subsets(NODES):
-            step = next_step(wanted, group, dict.fromkeys(serving, LEVEL), NODES)
+            step = next_step(wanted, group, dict.fromkeys(serving, LEVEL), NODES, NODES)
             if isinstance(step, Exchange):
                 assert step.up in serving
                 votes = {*group.voters, step.up} - {step.down}
@@ -96,7 +96,7 @@ def test_who_lacks_state_never_votes_and_a_quorum_of_those_who_vote_serves(count
 def test_one_that_serves_is_not_retired_while_another_that_is_to_go_does_not() -> None:
     group = Group(0, 7, (1, 2, 3), (4,))
     level = {1: LEVEL, 3: LEVEL, 4: LEVEL}
-    assert next_step((3, 4, 5), group, level, NODES) == Exchange(0, 4, 2)
+    assert next_step((3, 4, 5), group, level, NODES, NODES) == Exchange(0, 4, 2)
 
 
 def test_how_far_one_has_come_is_told_in_words() -> None:
@@ -107,7 +107,7 @@ def test_how_far_one_has_come_is_told_in_words() -> None:
         ({4: LEVEL}, "shard 1: too few who vote would serve: bring replicas back first"),
         ({4: LEVEL, 2: LEVEL}, "shard 1: node-3 votes in the place of node-0"),
     ):
-        step = next_step((2, 3, 4), group, level, NODES)
+        step = next_step((2, 3, 4), group, level, NODES, NODES)
         assert step is not None and in_words(step, names) == said
 
 
@@ -121,7 +121,7 @@ def test_how_far_one_has_come_is_told_in_words() -> None:
     ],
 )
 def test_what_a_group_can_never_be_is_refused(wanted: tuple[int, ...], why: str) -> None:
-    step = next_step(wanted, Group(0, 7, (1, 2, 3), ()), ALL_LEVEL, NODES)
+    step = next_step(wanted, Group(0, 7, (1, 2, 3), ()), ALL_LEVEL, NODES, NODES)
     assert isinstance(step, Refused) and why in step.why
 
 
@@ -130,8 +130,8 @@ def test_a_group_without_room_lets_somebody_go_before_another_comes() -> None:
     group = Group(0, 7, nodes[:3], nodes[3:MEMBERS_MAX])
     wanted = (*nodes[1:3], nodes[-1], *nodes[3 : MEMBERS_MAX - 1])
     level = dict.fromkeys(nodes, LEVEL)
-    assert next_step(wanted, group, level, nodes) == Remove(0, MEMBERS_MAX)
-    while (step := next_step(wanted, group, level, nodes)) is not None:
+    assert next_step(wanted, group, level, nodes, nodes) == Remove(0, MEMBERS_MAX)
+    while (step := next_step(wanted, group, level, nodes, nodes)) is not None:
         assert isinstance(step, Add | Exchange | Remove)
         group = done(group, step)
     assert distance(wanted, group) == 0
@@ -152,7 +152,7 @@ def test_shards_move_one_after_the_other() -> None:
                     candidate = prng.choice(placements(3))
                     if not is_begun(candidate, found[shard]):
                         wanted[shard] = candidate
-            next_steps = steps(wanted, found, levels, described)
+            next_steps = steps(wanted, found, levels, described, NODES)
             if not next_steps:
                 break
             step = next_steps[0]
@@ -166,11 +166,23 @@ def test_a_shard_that_waits_holds_the_others_and_one_that_is_refused_does_not() 
     found = {0: Group(0, 7, (1, 2, 3), ()), 1: Group(1, 7, (1, 2, 3), (4,))}
     wanted = {0: (2, 3, 4), 1: (2, 3, 4)}
     described = dict.fromkeys(found, NODES)
-    (first, _) = steps(wanted, found, {0: ALL_LEVEL, 1: {4: 50}}, described)
+    (first, _) = steps(wanted, found, {0: ALL_LEVEL, 1: {4: 50}}, described, NODES)
     assert first == Wait(1, 4, 50)
     wanted[1] = (2, 3)
-    first, last = steps(wanted, found, {0: ALL_LEVEL, 1: ALL_LEVEL}, described)
+    first, last = steps(wanted, found, {0: ALL_LEVEL, 1: ALL_LEVEL}, described, NODES)
     assert first == Add(0, 4) and isinstance(last, Refused)
+
+
+def test_who_is_not_heard_of_is_not_taken_in_and_holds_no_other_shard() -> None:
+    found = {0: Group(0, 7, (1, 2, 3), ()), 1: Group(1, 7, (1, 2, 3), ())}
+    wanted = {0: (2, 3, 4), 1: (2, 3, 5)}
+    levels, described = dict.fromkeys(found, ALL_LEVEL), dict.fromkeys(found, NODES)
+    away = Wait(0, 4, away=True)
+    assert steps(wanted, found, levels, described, (1, 2, 3, 5)) == [Add(1, 5), away]
+    assert in_words(away, {4: "node-3"}) == "shard 0: node-3 is not heard of"
+    assert steps(wanted, found, levels, described, NODES) == [Add(0, 4), Add(1, 5)]
+    group = Group(0, 7, (1, 2, 3), ())  # one more that follows
+    assert next_step((1, 2, 3, 4), group, ALL_LEVEL, NODES, (1, 2, 3)) == away
 
 
 # --- what the farm's log makes of it --------------------------------------------------------------
@@ -196,6 +208,8 @@ def seen(directory: Directory) -> list[Step]:
 def test_a_placement_that_was_reached_is_left_to_the_operator_until_it_is_said_anew() -> None:
     directory = farm(says(1, NOW, 5, voters=[1, 2, 3], standbys=[]))
     want(directory, NOW, {"0": [2, 3, 4]})
+    assert seen(directory) == [Wait(0, 4, away=True)]
+    post(directory, status(4, NOW, shards=()))
     assert seen(directory) == [Add(0, 4)]
     post(directory, says(1, NOW + 1, 9, voters=[4, 2, 3], standbys=[1]))
     assert seen(directory) == [Remove(0, 1)]

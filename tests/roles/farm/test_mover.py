@@ -54,8 +54,9 @@ class World:
             "voters": nodes[:count],
             "standbys": nodes[count:],
         }
-        for node in nodes:
-            post(self.directory, status(node, self.stamp, groups=[row]))
+        for node in (1, 2, 3, 4):
+            serves = {"groups": [row]} if node in nodes else {"shards": ()}
+            post(self.directory, status(node, self.stamp, **serves))
 
     def node(self, number: int, **changes: Any) -> Any:
         """The role of a node of the farm that leads, is chosen, and has a valid directory."""
