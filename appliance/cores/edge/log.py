@@ -11,7 +11,7 @@ leaf promises, and must be the record that was asked for; what is broken is note
 the replica to mend.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container
 from typing import NamedTuple, TypeVar
 
@@ -209,6 +209,10 @@ class ShardLog:
     def first_op(self, room_id: bytes) -> int:
         """The oldest record of a tracked room that is still kept; 1 for a room without any."""
         path = self._paths[room_id]
+        freed = bisect_left([number for _, number in path.steps], self.segments.oldest)
+        if freed:  # since they were noted
+            path.link = path.steps[freed - 1][1] + 1
+            del path.steps[:freed]
         while path.link and self._extend(room_id, path):
             pass
         if path.steps:

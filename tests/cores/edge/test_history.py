@@ -20,6 +20,7 @@ from appliance.formats.client.records import message_of
 from appliance.formats.client.subscribing import Subscribed, SubscribeRoom
 from appliance.formats.client_errors import Unavailable
 from appliance.formats.geometry import RECORD_SIZE, SMALL
+from appliance.formats.record import log_seq_in, seq_in
 from appliance.formats.segment import SegmentView
 from appliance.formats.verified_segment import VerifiedSegments
 from tests.cores.edge.world import World, acks, errors
@@ -48,6 +49,24 @@ def page(world: World, session: Session, room: UUID, **fields: Any) -> SnapshotC
     (chunk,) = world.take(session)
     assert type(chunk) is SnapshotChunk, chunk
     return chunk
+
+
+def test_a_room_followed_from_its_beginning_begins_where_it_is_kept_once_older_is_dropped() -> None:
+    world, session, (room, _, _) = written([])
+    world.send(session, SubscribeRoom(room_id=room))  # its segments are noted as they are sealed
+    for first in range(1, 3 * SMALL.segment_records, 10):
+        world.say(session, room, first, 10)
+        world.settle()
+    world.take(session)
+    for oldest in (1, 2):
+        world.shard.files.oldest = oldest
+        kept = [record for record in world.shard.log if record in world.ops(room)]
+        kept = [raw for raw in kept if log_seq_in(raw) > oldest * SMALL.segment_records]
+        chunk = page(world, session, room, limit=1000)
+        assert [message.op for message in chunk.messages] == [seq_in(raw) for raw in kept]
+        world.send(session, SubscribeRoom(room_id=room, since_op=1))
+        subscribed, *_ = world.take(session)
+        assert (subscribed.status, subscribed.next_op) == ("gap", seq_in(kept[0]))
 
 
 def walked(
