@@ -268,3 +268,19 @@ def test_both_token_and_policy_must_allow_what_is_done(seed: int) -> None:
         takes_away = SEND | IMPORT if policy & POLICY_CLOSED else 0
         assert allowed == bits & ~takes_away
         assert allowed & (READ | MODERATE) == bits & (READ | MODERATE)
+
+
+def test_a_room_is_closed_once_though_the_request_is_repeated() -> None:
+    """Its session of the log was lost after it was committed."""
+    world, anna, _, room = pair()
+    world.send(anna, CloseRoom(room_id=room, request="c"))
+    ((lane, records, _),) = world.requests
+    world.shard.apply(records)
+    world.requests.clear()
+    world.edge.on_evicted(0, lane)
+    world.edge.on_ready(0, lane)
+    world.step()
+    world.settle()
+    (state,) = [frame for frame in world.take(anna) if type(frame) is RoomState]
+    assert (state.closed, state.request) == (True, "c")
+    assert len(policies(world, room)) == 1 and anna.in_flight == 0

@@ -144,7 +144,7 @@ class Closing:
 
     def on_reply(self, change: PolicyChange, code: int, seq: int, log_seq: int) -> None:
         """What the log said. The answer waits until this node has seen the record."""
-        if code == replies.OK:
+        if code in (replies.OK, replies.DUPLICATE):  # the request was repeated
             self._unseen.setdefault(change.room.shard, []).append((log_seq, change))
             self.on_committed(change.room.shard)
         else:
