@@ -1,4 +1,4 @@
-"""`tigerchat room`: create a room, list those there are, close one and open it again."""
+"""`tigerchat room`: create a room, list those there are, close one, open it again, rename it."""
 
 import asyncio
 from uuid import UUID
@@ -17,7 +17,7 @@ from appliance.formats.room_name import room_name_fault
 
 @click.group("room")
 def command() -> None:
-    """List rooms, create one, close one and open it again."""
+    """List rooms, create one, close one, open it again, give it another name."""
 
 
 @command.command("create")
@@ -76,6 +76,27 @@ def close(name: str, site: SiteWords) -> None:
 def reopen(name: str, site: SiteWords) -> None:
     """Open the room NAME again."""
     _set_closed(name, site, closed=False)
+
+
+@command.command("rename")
+@click.argument("name")
+@click.argument("new_name")
+@site_options
+def rename(name: str, new_name: str, site: SiteWords) -> None:
+    """Call the room NAME by NEW_NAME from now on.
+
+    Everything stays where it is, and each of the room's names goes on leading to it; none of them
+    can be given to another room. What a token allows in the room goes by the name that it was made
+    under. Whoever renames a room needs the right to moderate it, and to create one of the new name.
+    """
+    if why := room_name_fault(new_name):
+        raise ConfigurationError(why)
+
+    async def ask(client: Client, room_id: UUID) -> RoomState:
+        return await client.rename_room(room_id, new_name)
+
+    state = asyncio.run(at_room(access_of(**site._asdict()), name, ask))
+    click.echo(f"{state.room_id}  {safe(state.name)}")
 
 
 @command.command("rights")

@@ -11,10 +11,9 @@ from appliance.base.errors import ConfigurationError
 from appliance.base.limits import MIB
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
-from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.itinerary import Guide
 from appliance.drivers.chat.transports import Transport, transport_named
-from appliance.drivers.chat.unknown_room import named
+from appliance.drivers.chat.unknown_room import at_named
 from appliance.drivers.terminal.options import (
     MessageId,
     SiteWords,
@@ -24,7 +23,7 @@ from appliance.drivers.terminal.options import (
 )
 from appliance.formats.archive.entry import pieces
 from appliance.formats.client.sending import MessageAck
-from appliance.formats.room_name import room_id_of, room_name_valid
+from appliance.formats.room_name import room_name_valid
 from appliance.roles.operator.guide import guide_of
 
 TEXT_SIZE_MAX = 16 * MIB
@@ -89,14 +88,10 @@ def _from_input(source: BinaryIO) -> str:
 
 
 async def _sent(way: _Way, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
-    try:
-        return await _send(way, room, words, reply_to)
-    except Refused as error:
-        raise await named(way.access, room, error) from None
+    return await at_named(way.access, room, lambda room_id: _send(way, room_id, words, reply_to))
 
 
-async def _send(way: _Way, room: str, words: str, reply_to: UUID | None) -> list[MessageAck]:
-    room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
+async def _send(way: _Way, room_id: UUID, words: str, reply_to: UUID | None) -> list[MessageAck]:
     first, *others = (body.decode() for body in pieces(words))
     async with way.client() as client:
         acks = [await client.send(room_id, first, parent_id=reply_to)]

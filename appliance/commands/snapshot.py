@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import click
 
@@ -11,13 +12,11 @@ from appliance.base.errors import ApplianceError, ConfigurationError, FormatErro
 from appliance.base.printable import counted, json_line
 from appliance.base.signature import PUBLIC_KEY_SIZE
 from appliance.drivers.chat.access import access_of
-from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.room_file import fetch
-from appliance.drivers.chat.unknown_room import named
+from appliance.drivers.chat.unknown_room import at_named
 from appliance.drivers.terminal.options import SiteWords, local_option, site_options
 from appliance.formats import snapshot
-from appliance.formats.client.fields import id_of
-from appliance.formats.room_name import room_id_of, room_name_valid
+from appliance.formats.room_name import room_name_valid
 from appliance.formats.site import SITE_FILE, load_site
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -51,12 +50,12 @@ def room_(
         if path.exists():
             raise ConfigurationError(f"{path} exists; name a new file with --to")
         with part.open("wb") as file:
-            fetch(
-                access.endpoints, access.token, id_of(room_id_of(room)), until_op, file, time.sleep
-            )
+
+            async def into_file(room_id: UUID) -> None:
+                fetch(access.endpoints, access.token, room_id, until_op, file, time.sleep)
+
+            asyncio.run(at_named(access, room, into_file))
         part.replace(path)
-    except Refused as error:
-        raise asyncio.run(named(access, room, error)) from None
     except OSError as error:
         raise ConfigurationError(f"--to {path}: {error.strerror or error}") from error
     finally:

@@ -13,12 +13,11 @@ from appliance.base.limits import POSITIONS_ASKED_MAX
 from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.client import Client
-from appliance.drivers.chat.errors import Refused
 from appliance.drivers.chat.itinerary import Guide
 from appliance.drivers.chat.room_objects import Change, RoomObjects
 from appliance.drivers.chat.subscription import Subscription
 from appliance.drivers.chat.transports import Transport, transport_named
-from appliance.drivers.chat.unknown_room import named
+from appliance.drivers.chat.unknown_room import at_named
 from appliance.drivers.terminal.lines import (
     change_line,
     imported_author,
@@ -41,7 +40,7 @@ from appliance.formats.record_kind import (
     KIND_ROOM_CREATE,
     KIND_ROOM_POLICY,
 )
-from appliance.formats.room_name import room_id_of, room_name_valid
+from appliance.formats.room_name import room_name_valid
 from appliance.roles.operator.guide import guide_of
 
 
@@ -131,11 +130,7 @@ def command(
 async def _run(
     run: Run, entry: _EntryPoint, room: str, count: int, since: int | None, shown: _Shown
 ) -> None:
-    room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
-    try:
-        await run(entry, room_id, count, since, shown)
-    except Refused as error:
-        raise await named(entry.access, room, error) from None
+    await at_named(entry.access, room, lambda room_id: run(entry, room_id, count, since, shown))
 
 
 def _show(message: Message, placed: PlacedMessage | None) -> None:

@@ -193,6 +193,12 @@ class SubscriptionTooSlow(InputError):
         self.cursor = cursor
 
 
+class RoomNameTaken(InputError):
+    """Another room has this name, or had it once: old names go on leading to their rooms."""
+
+    code = 2033
+
+
 class RateLimited(InputError):
     """Faster than device, user, room or address may be: wait `retry_after` milliseconds."""
 
@@ -336,6 +342,7 @@ CLIENT_ERRORS = (
     SubscriptionsTooMany,
     SubscriptionUnknown,
     SubscriptionTooSlow,
+    RoomNameTaken,
     RateLimited,
     Busy,
     Unavailable,

@@ -116,15 +116,43 @@ def refresh_traffic(spark: SparkSession, ledger: Ledger, state: State) -> list[s
 
 
 def rooms(rows: DataFrame) -> DataFrame:
-    """room_id, name, when and by whom it was created: what room_create records say."""
+    """room_id, name, the one it was made under, when and by whom: what room_create records say, and
+    audit records of rooms that got other names."""
     created = rows.where(f.col("kind") == ROOM_NAME_KIND)
-    return created.select(
+    made = created.select(
         "room_id",
-        f.col("body").cast("string").alias("room"),
+        f.col("body").cast("string").alias("made_as"),
         "shard",
         f.col("timestamp").alias("created"),
         f.col("author").alias("created_by"),
     )
+    named = made.join(f.broadcast(_new_names(rows)), "made_as", "left")
+    room = f.coalesce("new_name", "made_as").alias("room")
+    return named.select("room_id", room, "made_as", "shard", "created", "created_by")
+
+
+def _new_names(rows: DataFrame) -> DataFrame:
+    """made_as, new_name: the newest that each room was given and that no other had got before, as
+    edges tell it (`cores/edge/new_names`)."""
+    text = f.col("body").cast("string")
+    acts = rows.where((f.col("kind") == "audit") & (f.col("shard") == 0)).select(
+        f.get_json_object(text, "$.act.do").alias("act"),
+        f.get_json_object(text, "$.act.room").alias("made_as"),
+        f.get_json_object(text, "$.act.name").alias("new_name"),
+        f.get_json_object(text, "$.act.number").cast("long").alias("number"),
+        f.coalesce(
+            f.get_json_object(text, "$.said_us").cast("long"), f.unix_micros("timestamp")
+        ).alias("said_us"),
+    )
+    given = acts.where(f.col("act") == "rename_room")
+    owners = given.groupBy("new_name").agg(
+        f.min_by("made_as", f.struct("said_us", "made_as")).alias("owner")
+    )
+    own = given.join(owners, "new_name").where(
+        (f.col("owner") == f.col("made_as")) | (f.col("new_name") == f.col("made_as"))
+    )
+    newest = f.max_by("new_name", f.struct("number", "said_us", "new_name"))
+    return own.groupBy("made_as").agg(newest.alias("new_name"))
 
 
 def messages(rows: DataFrame) -> DataFrame:

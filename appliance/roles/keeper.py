@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.cores.rooms.keeping import DAY_US, Kept, keep, names_in
+from appliance.cores.rooms.keeping import DAY_US, Kept, keep, names_in, said_in
 from appliance.drivers.host import clock, service
 from appliance.drivers.host.beat import Beat
 from appliance.drivers.host.lifetime import Lifetime
@@ -52,9 +52,11 @@ class Segments:
             node.volume(shard.number) / "segments", self.geometry, facts["segments_max"]
         )
 
-    def names(self, oldest: int, end: int) -> list[str] | None:
-        """Of rooms, as these segments tell them, each once; None when one cannot be read now."""
+    def names(self, oldest: int, end: int) -> tuple[list[str], list[bytes]] | None:
+        """Of rooms, as these segments tell them, and bodies that state anew what else they say of
+        rooms, each once; None when one cannot be read now."""
         found: dict[str, None] = {}
+        said: dict[bytes, None] = {}
         verified = VerifiedSegments(self._mapped, self.geometry, kept=1)
         for number in range(oldest, end):
             try:
@@ -62,9 +64,10 @@ class Segments:
                 if segment is None:
                     return None
                 found |= dict.fromkeys(names_in(segment))
+                said |= dict.fromkeys(said_in(segment))
             except SegmentBroken:
                 return None
-        return list(found)
+        return list(found), list(said)
 
     def newest_us(self, number: int) -> int | None:
         """Time of the newest record of a sealed segment; None when it cannot be read or is not
@@ -128,14 +131,16 @@ class Names:
     async def stay(self, shard: int, segments: Segments, oldest: int, end: int) -> bool:
         """State those that go with these segments; whether that was committed."""
         first = max(oldest, self._next.get(shard, 0))
-        names = await asyncio.to_thread(segments.names, first, end)
-        if names is None:
+        told = await asyncio.to_thread(segments.names, first, end)
+        if told is None:
             self._log.warning(
                 "segments %d to %d cannot be read whole now: they stay", first, end - 1
             )
             return False
         at_us = clock.realtime_us()
-        for body in encode_room_names(names, node=self._node, at_us=at_us):
+        names, said = told
+        bodies = [*encode_room_names(names, node=self._node, at_us=at_us)]
+        for body in bodies + said:
             if not await self._trail.write(body, PATIENCE_S):
                 return False
         self._next[shard] = max(first, end)

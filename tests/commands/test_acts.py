@@ -77,7 +77,7 @@ ACTS = {
 }
 # What waits for a client's answer, acts on files alone, runs something itself, or only looks.
 OTHERS = """
-    room create|room list|room close|room reopen|room rights
+    room create|room list|room close|room reopen|room rename|room rights
     send|import|tail|topic|pin|react|profile|snapshot room|federation accept
     format|found|join|setup|recover|restore|retention set|token|flash|ship keys
     federation init|federation add-site|federation remove-site|federation invite

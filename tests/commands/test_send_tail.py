@@ -1,16 +1,21 @@
 """A chat by `room`, `send` and `tail`, over real sockets, also while a node dies."""
 
+import asyncio
 import json
 import re
 import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.drivers.chat.client import Client
 from appliance.formats.client.address import TRANSPORTS
+from appliance.formats.client.fields import id_of
+from appliance.formats.room_name import room_id_of
 from tests import forked
 from tests.commands.conftest import COMMAND, Chat, Sentence, Tigerchat, environment
 from tests.patience import HUNG_S
@@ -200,6 +205,43 @@ def test_a_room_is_closed_and_opened_again(
     assert "room_unknown (2021): there is no room 'no such room'" in sentence(wrong, 1)
 
 
+def test_a_room_gets_another_name_and_each_of_them_leads_to_it(
+    tigerchat: Tigerchat,
+    sentence: Sentence,
+    serving: LocalSite,
+    chat: Chat,
+    room: str,
+    tmp_path: Path,
+) -> None:
+    def names() -> dict[str, str]:
+        rows = map(json.loads, chat("room", "list", "--json").splitlines())
+        return {row["room_id"]: row["name"] for row in rows}
+
+    room_id = chat("room", "create", room).split()[0]
+    new = f"{room} of today"
+    assert chat("room", "rename", room, new, "--user", "alice") == f"{room_id}  {new}\n"
+    assert names()[room_id] == new
+    for number, name in enumerate((room, new)):
+        chat("send", name, f"said {number}")
+        assert chat("room", "rights", name).split("  ")[0] == new
+        assert chat("room", "create", name).split()[0] == room_id
+        chat("snapshot", "room", name, "--to", str(tmp_path / str(number)))
+    assert [row["body"] for row in shown(chat, new, 2)] == ["said 0", "said 1"]
+    number, msg_id = chat("send", new, "to be found").split()
+    assert f"{new}" in chat("find", msg_id)
+    assert int(number) == 4
+    other = f"{room} other"
+    chat("room", "create", other)
+    taken = tigerchat("room", "rename", other, room, "--local", serving.folder)
+    assert "room_name_taken (2033)" in sentence(taken, 1)
+    wrong = tigerchat("room", "rename", room, " x", "--local", serving.folder)
+    assert "no space at either end" in sentence(wrong, 2)
+    missing = tigerchat("send", f"{room} of never", "x", "--local", serving.folder)
+    assert "room_unknown (2021)" in sentence(missing, 1)
+    chat("room", "rename", new, room)
+    assert names()[room_id] == room
+
+
 def test_nothing_to_send_is_a_mistake(
     tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite
 ) -> None:
@@ -229,6 +271,27 @@ def test_tail_that_follows_goes_on_when_its_node_is_killed(
             serving.wait_serving()
     numbers = [row["seq"] for row in seen]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_a_new_name_outlives_a_node_that_is_killed_and_is_known_to_it_again(
+    chat: Chat, room: str, serving: LocalSite
+) -> None:
+    async def called(node: int) -> str:
+        """By the edge of that node alone."""
+        access = serving.access()
+        async with Client([access.endpoints[node]], access.token) as client:
+            return (await client.room_state(id_of(room_id_of(new)))).name
+
+    new = f"{room} of today"
+    chat("room", "rename", room, new)
+    try:
+        serving.kill_node(0)
+        chat("send", new, "while one is away")
+        assert [asyncio.run(called(node)) for node in (1, 2)] == [new, new]
+    finally:
+        serving.start(0)
+        serving.wait_serving()
+    assert asyncio.run(called(0)) == new
 
 
 def select_line(process, timeout_s: float):

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from appliance.drivers.host import clock
+from appliance.formats.renaming import Renaming, decode_renaming, encode_renaming
 from appliance.formats.room_names import decode_room_names
 from appliance.formats.status.replica import GroupClock, ReplicaStatus
 from appliance.roles.keeper import Names, time_of
@@ -50,20 +51,25 @@ class Told:
 
     def __init__(self, *committed: bool) -> None:
         self.committed, self.stated = list(committed), list[str]()
+        self.given: list[Renaming | None] = []
 
     async def write(self, body: bytes, patience_s: float) -> bool:
         assert patience_s > 0
         if not self.committed.pop(0):
             return False
         self.stated += decode_room_names(body)
+        if b"rename_room" in body:
+            self.given.append(decode_renaming(body))
         return True
 
-    def names(self, oldest: int, end: int) -> list[str] | None:
-        return None if end > 7 else [f"room {number}" for number in range(oldest, end)]
+    def names(self, oldest: int, end: int) -> tuple[list[str], list[bytes]] | None:
+        renamings = (Renaming("a", f"b {number}", number, "c", 5) for number in range(oldest, end))
+        given = [encode_renaming(each) for each in renamings]
+        return None if end > 7 else ([f"room {number}" for number in range(oldest, end)], given)
 
 
 def test_names_are_stated_once_though_the_log_keeps_the_segments_for_long() -> None:
-    told = Told(True, False, True, True)
+    told = Told(True, True, True, False, True, True, False, True, True, True, True, True)
     anything: Any = told  # both, as far as names are concerned
     names = Names(anything, "node-0", logging.getLogger("test"))
 
@@ -72,10 +78,13 @@ def test_names_are_stated_once_though_the_log_keeps_the_segments_for_long() -> N
         for _ in range(3):  # what lets them go was refused
             assert await names.stay(0, anything, 2, 4)
         assert not await names.stay(0, anything, 2, 6), "these were not committed"
+        assert not await names.stay(0, anything, 2, 6), "of these the second new name was not"
         assert await names.stay(0, anything, 2, 6)
         assert await names.stay(1, anything, 5, 6), "of another shard"
         assert not await names.stay(0, anything, 2, 8), "one cannot be read"
 
     asyncio.run(story())
-    assert told.stated == [f"room {number}" for number in (2, 3, 4, 5, 5)]
+    assert told.stated == [f"room {number}" for number in (2, 3, 4, 5, 4, 5, 5)]
+    assert [each and each.number for each in told.given] == [2, 3, 4, 4, 5, 5]
+    assert told.given[0] == Renaming("a", "b 2", 2, "c", 5), "with the time of then"
     assert not told.committed

@@ -272,6 +272,22 @@ RULES = (
         new="        if False:",
     ),
     Rule(
+        threat="rooms renamed by whoever may send there",
+        rule="who renames a room may moderate it",
+        where=REQUESTS + "renaming.py",
+        test="tests/cores/edge/test_renaming.py::test_who_may_not_gives_no_name",
+        old="        if not self._access.rights(session, room) & MODERATE:",
+        new="        if False:",
+    ),
+    Rule(
+        threat="a room passes for another one by its name",
+        rule="who renames a room may create one of the new name, which no other room has or had",
+        where=REQUESTS + "renaming.py",
+        test="tests/cores/edge/test_renaming.py::test_who_may_not_gives_no_name",
+        old="        if not session.claims.rights_in(frame.name) & MODERATE:",
+        new="        if False:",
+    ),
+    Rule(
         threat="where a message lies that is nobody else's concern",
         rule="a message is found by its id for who may read it, and else unknown",
         where=EDGE + "message_search.py",
@@ -285,7 +301,7 @@ RULES = (
         rule="rooms are listed for who may read them",
         where=REQUESTS + "listing.py",
         test=RIGHTS + "test_each_user_may_do_what_the_table_says",
-        old="            if session.claims.rights_in(name) & READ:",
+        old="            if bits & READ:",
         new="            if True:",
     ),
     Rule(

@@ -12,7 +12,7 @@ SEGMENTS_MAX, SEGMENT_RECORDS = 8, 100  # of the small geometry
 SECONDS = 1
 DAYS = SECONDS / 86_400
 MESSAGES = SEGMENTS_MAX * SEGMENT_RECORDS * 3 // 2  # of what the volume holds, and half as much
-ROOM = "flood"
+ROOM, RENAMED = "flood", "a flood of long ago"
 USED_MAX = SEGMENTS_MAX // 2  # then writers wait: who finds it full waits longer than it is
 DROP_S = 30.0
 
@@ -81,6 +81,8 @@ def test_a_shard_that_keeps_a_while_takes_more_than_its_volume_holds(
     with Flooded(
         tmp_path / "site", ports, nodes=1, geometry="small", segments_max=SEGMENTS_MAX
     ) as site:
+        for words in (("create", ROOM), ("rename", ROOM, RENAMED)):
+            assert run("room", *words, "--local", str(site.folder)).returncode == 0
         asyncio.run(write(site, MESSAGES))
         wait_until(lambda: min(oldest(site)) >= SEGMENTS_MAX, DROP_S, lambda: f"{oldest(site)}")
         there = asyncio.run(history(site))
@@ -88,7 +90,7 @@ def test_a_shard_that_keeps_a_while_takes_more_than_its_volume_holds(
         assert there[0] > SEGMENTS_MAX * SEGMENT_RECORDS / 2
         for edge in site.processes(0, "edge"):
             edge.kill()
-        wait_until(lambda: listed(site) == [ROOM], 30, "one that begins later to know the room")
+        wait_until(lambda: listed(site) == [RENAMED], 30, "one that begins later to know the room")
         tried = retention(site, "show", "--days", "1000")
         assert "1000 days are kept (tried, not set)" in tried and "nothing is old enough" in tried
         before = (site.folder / "site.toml").read_text()

@@ -51,6 +51,29 @@ def test_a_closed_room_takes_no_text_and_says_so_until_it_is_opened(kept: Kept) 
     expect(alice.page.locator(".closed-mark")).to_have_count(0)
 
 
+def test_a_room_that_is_renamed_is_shown_by_its_new_name_to_all(kept: Kept) -> None:
+    alice, room = kept("alice", 0), room_name("before")
+    taken, new = room_name("taken"), room_name("after")
+    alice.create(taken)
+    alice.create(room)
+    bob = beside(kept, room, node=1)
+    alice.page.get_by_role("button", name="About this room").click()
+    for name, refusal in ((taken, "another room has this name, or had it once"), (new, "")):
+        alice.page.get_by_label("New name of this room").fill(name)
+        alice.page.get_by_role("button", name="Rename this room").click()
+        if refusal:
+            expect(alice.page.locator(".renaming .refusal")).to_have_text(refusal)
+    for each in (alice, bob):
+        expect(each.page.locator(".title h2")).to_have_text(new)
+        expect(each.page.locator(f'[data-room="{new}"]')).to_have_count(1)
+        expect(each.page.locator(f'[data-room="{room}"]')).to_have_count(0)
+    bob.page.reload()  # who comes later is told too
+    bob.wait_live()
+    expect(bob.page.locator(".title h2")).to_have_text(new)
+    bob.write("under its new name")
+    alice.wait_text("under its new name")
+
+
 def test_messages_of_one_author_stand_in_one_block(kept: Kept) -> None:
     alice = kept("alice", 0)
     alice.create(room_name("block"))

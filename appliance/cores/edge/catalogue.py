@@ -31,6 +31,7 @@ class Room:
     )
 
     def __init__(self, room_id: bytes, shard: int, name: str) -> None:
+        # `name`: under which it was made; what it is called now, `new_names` knows
         self.room_id, self.shard, self.name = room_id, shard, name
         self.uuid: UUID = id_of(room_id)
         self.policy = self.policy_seq = 0  # event.POLICY_* of its last policy; where in the log

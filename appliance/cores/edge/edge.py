@@ -33,11 +33,11 @@ from appliance.cores.edge.replies import Replies
 from appliance.cores.edge.requests.access import Access
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
-from appliance.cores.edge.requests.closing import Closing
 from appliance.cores.edge.requests.dispatch import Requests
 from appliance.cores.edge.requests.finding import Finding
 from appliance.cores.edge.requests.listing import LIST, Listing
 from appliance.cores.edge.requests.reading import Reading
+from appliance.cores.edge.requests.room_acts import RoomActs
 from appliance.cores.edge.requests.sending import Sending
 from appliance.cores.edge.requests.sign_in import SignIn
 from appliance.cores.edge.revocations import Revocations
@@ -117,18 +117,18 @@ class Edge:
         self._connections.on_left = self.objects.on_left
         if revocations is not None:
             revocations.on_news = self.on_keys
-        closing = Closing(charges=charges, access=access, ids=self._ids)
-        self.sessions, self._frames = self._connections.sessions, self._new_frames(epoch, closing)
+        acts = RoomActs(charges, access, self._ids, self._connections)
+        self.sessions, self._frames = self._connections.sessions, self._new_frames(epoch, acts)
         self._replies = Replies(
             clock=clock,
             charges=charges,
             access=access,
             connections=self._connections,
             frames=self._frames,
-            closing=closing,
+            acts=acts,
         )
 
-    def _new_frames(self, epoch: int, closing: Closing) -> Frames:
+    def _new_frames(self, epoch: int, acts: RoomActs) -> Frames:
         charges, access = self._charges, self._access
         self.federation = Federation(
             objects=self.objects, access=access, catalogue=self.lookup.catalogue
@@ -154,10 +154,10 @@ class Edge:
                     access=access,
                     fanout=self.fanout,
                     stale=self.stale,
-                    closing=closing,
+                    closing=acts.closing,
                 ),
                 self._listing,
-                closing,
+                acts,
                 self._finding,
                 self._sign_in.directories,
                 ObjectRequests(objects=self.objects, access=access),
@@ -276,7 +276,7 @@ class Edge:
         self._lose(shard)
         self.logs.pop(shard, None)
         self._listing.fail_lists(shard)
-        self._replies.closing.on_detached(shard)
+        self._replies.acts.on_detached(shard)
 
     def _lose(self, shard: int) -> None:
         for room in self.lookup.lose(shard):
@@ -303,7 +303,7 @@ class Edge:
                 if room.loaded:
                     self.fanout.on_committed(room, records)
                 if is_new:
-                    self._replies.closing.tell(room, self.sessions.values())
+                    self._replies.acts.closing.tell(room, self.sessions.values())
         self._replies.on_committed(shard)
         self._run_early()
 

@@ -16,6 +16,7 @@ import numpy as np
 from appliance.base.limits import LOCAL_ROOMS_MAX
 from appliance.cores.edge.catalogue import Catalogue, Room
 from appliance.cores.edge.log import Fresh, ShardLog
+from appliance.cores.edge.new_names import NewNames
 from appliance.cores.edge.room_names import RoomNames
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.shard_room import ShardRoom
@@ -78,6 +79,7 @@ class Lookup:
         self.catalogue = catalogue
         self.shard_room: ShardRoom | None = None  # shard 0's own, if it is read
         self.room_names: RoomNames | None = None  # what is stated there of dropped ones
+        self.new_names = NewNames()  # what is said there of rooms that were renamed
         self._is_row_asked, self._ask_row_ns = False, 0
         self.shard_of, self._logs = shard_of, logs
         self._asked: dict[bytes, None] = {}  # no answer yet
@@ -86,12 +88,14 @@ class Lookup:
         self._lost: dict[bytes, None] = {}  # followed, but the shard's log was lost
 
     def read_names(self, names: RoomNames) -> None:
-        """Know rooms whose first record is dropped by what `names` hears of operators' acts."""
+        """Know rooms whose first record is dropped by what `names` hears of operators' acts, and
+        what rooms are called that got other names."""
         self.room_names = names
         if self.shard_room is None:
-            self.shard_room = ShardRoom(names)
+            self.shard_room = ShardRoom(names, self.new_names)
         else:
             self.shard_room.also(names)
+            self.shard_room.also(self.new_names)
 
     def advance(self, shard: int, log_seq: int) -> Fresh | None:
         """As `ShardLog.advance`, of the rooms that are known; and hear of operators' acts."""
@@ -102,6 +106,15 @@ class Lookup:
         if fresh is not None and SHARD_ROOM_ID in fresh:
             self.shard_room.learn(fresh.pop(SHARD_ROOM_ID))
         return fresh
+
+    @property
+    def are_names_read(self) -> bool:
+        """Whether all that was said of names until now is known here, or nobody reads it."""
+        return self.shard_room is None or TOLD_IN in self._logs and self.shard_room.is_read
+
+    def shown(self, room: Room) -> str:
+        """What the room is called now."""
+        return self.new_names.shown(room.name)
 
     # --- asking
 

@@ -167,14 +167,14 @@ class MessageSearch:
         except (Forbidden, RoomUnknown):
             self._record = None
             return None
-        return None if room is None else _found(room, record)
+        return None if room is None else _found(room, self._access.lookup.shown(room), record)
 
 
-def _found(room: Room, record: bytes) -> FoundMessage:
+def _found(room: Room, name: str, record: bytes) -> FoundMessage:
     message = message_of(record)
     return FoundMessage(
         room_id=id_of(room.room_id),
-        room=room.name,
+        room=name,
         op=message.op,
         msg_id=message.msg_id,
         author_id=message.author_id,

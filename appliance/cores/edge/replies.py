@@ -8,7 +8,7 @@ from appliance.cores.edge.frames import Frames
 from appliance.cores.edge.requests.access import Access, Probe
 from appliance.cores.edge.requests.charges import Charges
 from appliance.cores.edge.requests.clock import Clock
-from appliance.cores.edge.requests.closing import Closing, PolicyChange
+from appliance.cores.edge.requests.room_acts import ASKED, RoomActs
 from appliance.cores.edge.requests.sending import Creation
 from appliance.cores.edge.session import Session
 from appliance.formats import session as replies
@@ -28,12 +28,12 @@ class Replies:
         access: Access,
         connections: Connections,
         frames: Frames,
-        closing: Closing,
+        acts: RoomActs,
     ) -> None:
         self._clock = clock
         self._charges, self._lookup = charges, access.lookup
         self._logs, self._log_sessions = access.logs, access.log_sessions
-        self._connections, self._frames, self.closing = connections, frames, closing
+        self._connections, self._frames, self.acts = connections, frames, acts
         # duplicates whose first record this node does not have yet: shard -> where, who, what
         self._late_acks: dict[int, list[tuple[int, Session, dict[str, Any]]]] = {}
 
@@ -45,13 +45,14 @@ class Replies:
             if type(owner) is Probe:
                 self._on_probed(owner, answers.codes[first])
                 continue
-            session = owner.session if type(owner) in (Creation, PolicyChange) else owner
+            is_asked = type(owner) in ASKED
+            session = owner.session if is_asked or type(owner) is Creation else owner
             session.seen[shard] = max(answers.newest, session.seen.get(shard, 0))
             if type(owner) is Creation:
                 self._on_created(owner, shard, answers.codes[first], answers.seq(first))
-            elif type(owner) is PolicyChange:
+            elif is_asked:
                 code, seq = answers.codes[first], answers.seq(first)
-                self.closing.on_reply(owner, code, seq, answers.log_seq(first))
+                self.acts.on_reply(owner, code, seq, answers.log_seq(first))
             else:
                 self._on_sent(owner, shard, answers, first, count)
         self._charges.count("records_answered", batch.count)
@@ -91,7 +92,7 @@ class Replies:
                     RoomAnswer(
                         room_id=id_of(creation.room_id),
                         created=code == replies.OK,
-                        name=frame.name,
+                        name=self._lookup.new_names.shown(frame.name),
                         request=frame.request,
                     )
                 )
@@ -122,7 +123,7 @@ class Replies:
 
     def on_committed(self, shard: int) -> None:
         """The replica of this node has more: what waited for that may be answered."""
-        self.closing.on_committed(shard)
+        self.acts.on_committed(shard)
         late = self._late_acks.pop(shard, [])
         for log_seq, session, named in late:
             self._ack_again_or_drop(shard, log_seq, session, named)

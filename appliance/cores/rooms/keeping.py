@@ -1,5 +1,5 @@
-"""Which segments are old enough to go: by the time of the newest record in each; and which names of
-rooms go with them, unless they are stated anew.
+"""Which segments are old enough to go: by the time of the newest record in each; and what they say
+of rooms, which goes with them unless it is stated anew.
 
 oldest ... | all older than the cutoff | one record is younger ... open
            `keep` points here ──────────▲
@@ -16,7 +16,9 @@ from appliance.formats.record import (
     KIND_ROOM_CREATE,
     SHARD_ROOM_ID,
     body_len_in,
+    timestamp_in,
 )
+from appliance.formats.renaming import decode_renaming, encode_renaming
 from appliance.formats.room_names import decode_room_names
 from appliance.formats.verified_segment import VerifiedSegment
 
@@ -32,6 +34,27 @@ class Kept(NamedTuple):
     shipped: int  # newest record that is shipped
     ships: bool  # else what is not shipped may go
     corrected: bool = False  # the clock was, once: times of the log go back there
+
+
+def said_in(segment: VerifiedSegment) -> Iterator[bytes]:
+    """Bodies that state anew, with when it was said, what records of a sealed segment say of rooms
+    that got other names. Raises SegmentBroken."""
+    for entry in segment.rooms():
+        if entry.room_id == SHARD_ROOM_ID:
+            rows = segment.rows(entry.first_row, entry.row_count)
+            for record in segment.at(slot for _, slot in rows):
+                if record[FLAGS] & FLAGS_KIND_MASK == KIND_AUDIT:
+                    body = _anew(_body(record), timestamp_in(record))
+                    if body:
+                        yield body
+
+
+def _anew(body: bytes, committed_us: int) -> bytes:
+    """Nothing: it says nothing of a room."""
+    renaming = decode_renaming(body)
+    if renaming is not None:
+        return encode_renaming(renaming._replace(said_us=renaming.said_us or committed_us))
+    return b""
 
 
 def names_in(segment: VerifiedSegment) -> Iterator[str]:

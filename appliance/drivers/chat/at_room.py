@@ -8,10 +8,10 @@ from uuid import UUID
 from appliance.base.errors import ConfigurationError
 from appliance.drivers.chat.access import Access
 from appliance.drivers.chat.client import Client
-from appliance.drivers.chat.errors import Refused, SiteUnreachable
-from appliance.drivers.chat.unknown_room import named
+from appliance.drivers.chat.errors import SiteUnreachable
+from appliance.drivers.chat.unknown_room import at_named
 from appliance.formats.client.objects import ObjectItem, ObjectState
-from appliance.formats.room_name import room_id_of, room_name_valid
+from appliance.formats.room_name import room_name_valid
 
 PATIENCE_S = 30.0
 
@@ -27,11 +27,11 @@ async def at_room(
     """
     if not room_name_valid(room):
         raise ConfigurationError(f"{room[:40]!r} is no name of a room")
-    room_id = UUID(int=int.from_bytes(room_id_of(room), "little"))
-    try:
+
+    async def with_id(room_id: UUID) -> Result:
         return await answered(access, lambda client: act(client, room_id))
-    except Refused as error:
-        raise await named(access, room, error) from None
+
+    return await at_named(access, room, with_id)
 
 
 async def answered(access: Access, act: Callable[[Client], Awaitable[Result]]) -> Result:

@@ -37,6 +37,7 @@ from appliance.formats.client.rooms import (
     CloseRoom,
     CreateRoom,
     ListRooms,
+    RenameRoom,
     RoomAnswer,
     RoomItem,
     RoomsPage,
@@ -185,8 +186,14 @@ class Client:
         wish = CloseRoom(room_id=room_id, closed=closed, request=self._label())
         return await self._ask(wish, RoomState)
 
+    async def rename_room(self, room_id: UUID, name: str) -> RoomState:
+        """Have the room called so; told when this node shows it."""
+        wish = RenameRoom(room_id=room_id, name=name, request=self._label())
+        return await self._ask(wish, RoomState)
+
     async def room_state(self, room_id: UUID) -> RoomState:
-        """Whether the room is closed, and what may be done there."""
+        """What the room is called, whether it is closed, and what may be done there. A node also
+        finds it by the id that follows from a name which the room was given."""
         return await self._ask(RoomStateRequest(room_id=room_id, request=self._label()), RoomState)
 
     async def rooms(self) -> list[RoomItem]:

@@ -1,4 +1,4 @@
-"""Rooms: made, listed, closed and opened again."""
+"""Rooms: made, listed, closed and opened again, called by another name."""
 
 from typing import ClassVar
 
@@ -33,6 +33,13 @@ class CloseRoom(Frame, tag="close_room", kw_only=True):
     code: ClassVar[int] = 0x36
     room_id: Id
     closed: Flag = True
+    request: Label | None = None
+
+
+class RenameRoom(Frame, tag="rename_room", kw_only=True):
+    code: ClassVar[int] = 0x3C
+    room_id: Id
+    name: Text
     request: Label | None = None
 
 

@@ -37,6 +37,7 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     directory.DirectoryRequest,
     finding.FindMessage,
     rooms.CloseRoom,
+    rooms.RenameRoom,
     rooms.RoomStateRequest,
 )
 # without a code: binary says the same in another way

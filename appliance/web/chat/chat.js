@@ -39,7 +39,7 @@ export class Chat {
     this.onChange = onChange;
     this.rooms = new Map(); // room_id -> room, as made by `known`
     this.openId = null;
-    this.toldClosed = new Set(); // room_ids, since the list of rooms was asked for
+    this.told = new Map(); // room_id -> its newest room_state since the list of rooms was asked for
     this.listed = false; // the rooms were told at least once
     this.welcome = null;
     this.notice = "";
@@ -185,12 +185,13 @@ export class Chat {
     this.welcome = frame;
   }
 
-  // Whether a room is closed: told when that changes, behind `subscribed`, and before a list of
-  // rooms of those in it that are.
+  // Whether a room is closed, what it is called, and what goes by the name it was made under: told
+  // when that changes, behind `subscribed`, and before a list of rooms of those in it that are
+  // closed or were renamed.
   onRoomState(frame) {
-    this.toldClosed[frame.closed ? "add" : "delete"](frame.room_id);
-    const room = this.rooms.get(frame.room_id);
-    if (room) room.closed = frame.closed;
+    this.told.set(frame.room_id, frame);
+    const { name, closed, may_moderate: may } = frame;
+    Object.assign(this.rooms.get(frame.room_id) ?? {}, { name, closed, mayModerate: may });
   }
 
   // Have the room closed, or open again; what becomes of it is told to all who follow it.
@@ -198,6 +199,16 @@ export class Chat {
     this.ask({ type: "close_room", room_id: room.id, closed }, (frame) => {
       if (frame.type === "room_state") this.onRoomState(frame);
       else if (frame !== LOST) this.notice = frame.detail || frame.name;
+      this.onChange();
+    });
+  }
+
+  // Have the room called otherwise; `done` hears why it is not.
+  renameRoom(room, name, done) {
+    this.ask({ type: "rename_room", room_id: room.id, name }, (frame) => {
+      if (frame.type === "room_state") this.onRoomState(frame);
+      const lost = frame === LOST && "Not connected: perhaps nothing was changed.";
+      done(frame.type === "room_state" ? "" : lost || frame.detail || frame.name);
       this.onChange();
     });
   }
@@ -254,14 +265,15 @@ export class Chat {
 
   listRooms(after = undefined, count = 0) {
     clearTimeout(this.listTimer);
-    this.toldClosed.clear();
+    this.told.clear();
     this.ask(
       { type: "list_rooms", limit: ROOMS_PAGE, ...(after === undefined ? {} : { after }) },
       (frame) => {
         if (frame.type !== "rooms") return;
         for (const { room_id: roomId, name, message_count: newest } of frame.rooms) {
           const room = this.known(roomId, name);
-          room.closed = this.toldClosed.has(roomId);
+          Object.assign(room, { name, closed: this.told.get(roomId)?.closed === true });
+          room.mayModerate = this.told.get(roomId)?.may_moderate ?? room.mayModerate;
           this.catchUp(room, newest);
         }
         this.welcomeNewcomer();

@@ -61,6 +61,23 @@ export function Topic({ room, shared }) {
     <span>${topic || "Set a topic"}</span><${Icon} name="edit" /></button>`;
 }
 
+function NewName({ room, chat }) {
+  const [name, setName] = useState(room.name);
+  const [refusal, setRefusal] = useState("");
+  const rename = (event) => {
+    event.preventDefault();
+    const wanted = name.trim();
+    if (wanted && wanted !== room.name) chat.renameRoom(room, wanted, setRefusal);
+  };
+  return html`<form class="renaming" onSubmit=${rename}>
+    <label class="hidden" for="new-name">New name of this room</label>
+    <input id="new-name" value=${name} autocomplete="off"
+      onInput=${(event) => setName(event.target.value)} />
+    <button>Rename this room</button>
+    ${refusal && html`<p class="refusal" role="alert">${refusal}</p>`}
+  </form>`;
+}
+
 export function About({ room, shared }) {
   const { topic, description } = room.shared;
   return html`<div class="about-room">
@@ -73,6 +90,7 @@ export function About({ room, shared }) {
         room.mayModerate ? " yet: set a topic below its name." : "."
       }</p>`
     }
+    ${room.mayModerate && html`<${NewName} key=${room.id} room=${room} chat=${shared.chat} />`}
     ${
       room.mayModerate &&
       !room.closed &&

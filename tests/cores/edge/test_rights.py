@@ -24,6 +24,7 @@ from appliance.formats.client.rooms import (
     CloseRoom,
     CreateRoom,
     ListRooms,
+    RenameRoom,
     RoomAnswer,
     RoomsPage,
     RoomState,
@@ -119,6 +120,12 @@ ROWS = (
         lambda cell: CloseRoom(room_id=cell.room_id, closed=False),
         RoomState,
         "message",
+    ),
+    Row(
+        "m",
+        RenameRoom,
+        lambda cell: RenameRoom(room_id=cell.room_id, name=cell.room),
+        RoomState,
     ),
     Row("m", CreateRoom, lambda cell: CreateRoom(name=cell.room), RoomAnswer),
     Row(

@@ -27,7 +27,7 @@ from appliance.formats import session as replies
 from appliance.formats.client.fields import id_bytes
 from appliance.formats.client.rights import IMPORT, MODERATE, READ, SEND
 from appliance.formats.client.rooms import CloseRoom, RoomState, RoomStateRequest
-from appliance.formats.client_errors import Busy, Forbidden, Unavailable
+from appliance.formats.client_errors import Busy, Forbidden, RoomUnknown, Unavailable
 from appliance.formats.event import decode_policy, encode_policy
 from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import BODY, KIND_ROOM_POLICY, body_len_in
@@ -63,11 +63,11 @@ class Closing:
     def state_of(self, session: Session, room: Room, request: str | None = None) -> RoomState:
         """How a loaded room stands for a session."""
         bits = self._access.rights(session, room)
-        return room_state(room.uuid, room.name, room.policy, bits, request)
+        return room_state(room.uuid, self._access.lookup.shown(room), room.policy, bits, request)
 
     def tell(self, room: Room, sessions: Iterable[Session]) -> None:
-        """The room has another policy: those of the sessions that follow it hear how it stands, all
-        who may do the same by the same bytes."""
+        """The room has another policy, or name: those of the sessions that follow it hear how it
+        stands, all who may do the same by the same bytes."""
         shared: dict[tuple[Encoding, int], bytes] = {}
         for session in sessions:
             if room.room_id in session.subscriptions:
@@ -80,10 +80,24 @@ class Closing:
     # --- asked
 
     def _tell(self, session: Session, frame: RoomStateRequest) -> bool:
-        room = self._access.readable(session, id_bytes(frame.room_id))
+        room = self._named(session, id_bytes(frame.room_id))
         if room is not None:
             session.send(self.state_of(session, room, frame.request))
         return room is not None
+
+    def _named(self, session: Session, room_id: bytes) -> Room | None:
+        """As `Access.readable`; where no room was made under the name of which this is the id, it
+        is the room that was given that name."""
+        lookup = self._access.lookup
+        try:
+            return self._access.readable(session, room_id)
+        except RoomUnknown:
+            if not lookup.are_names_read:
+                raise Unavailable("this node is still reading what rooms are called") from None
+            named = lookup.new_names.leads_to(room_id)
+            if named == room_id:
+                raise
+        return self._access.readable(session, named)
 
     def _close(self, session: Session, frame: CloseRoom) -> bool:
         room_id = id_bytes(frame.room_id)
@@ -194,7 +208,8 @@ class Closing:
             return
         bits = self._access.rights(session, room)
         policy = POLICY_CLOSED if frame.closed else 0
-        session.send(room_state(room.uuid, room.name, policy, bits, frame.request))
+        name = self._access.lookup.shown(room)
+        session.send(room_state(room.uuid, name, policy, bits, frame.request))
 
 
 def room_state(

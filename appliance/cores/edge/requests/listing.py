@@ -1,5 +1,6 @@
 """Lists of rooms: a page is rows of the table of this node's replica, asked for in order. Those of
-it that are closed are told before it, each by a frame: a list's items have no room for it."""
+it that are closed, or have another name than they were made under, are told before it, each by a
+frame: a list's items have no room for what goes by that name."""
 
 from typing import Any
 
@@ -93,15 +94,16 @@ class Listing:
                 name = self._access.lookup.name_of(log, room_id, row)
             except NameDropped:
                 continue  # nobody can tell who may read it: the others are listed all the same
-            if session.claims.rights_in(name) & READ:
+            bits = session.claims.rights_in(name)
+            if bits & READ:
+                shown = self._access.lookup.new_names.shown(name)
                 policy = int(row["policy"].view(POLICY)["bits"])
-                if policy & POLICY_CLOSED:
-                    bits = session.claims.rights_in(name)
-                    session.send(room_state(id_of(room_id), name, policy, bits))
+                if policy & POLICY_CLOSED or shown != name:
+                    session.send(room_state(id_of(room_id), shown, policy, bits))
                 items.append(
                     RoomItem(
                         room_id=id_of(room_id),
-                        name=name,
+                        name=shown,
                         message_count=int(row["message_count"]),
                     )
                 )

@@ -61,7 +61,8 @@ class Reading:
                 request=frame.request,
             )
         )
-        if room.policy & POLICY_CLOSED:  # who hears nothing behind `subscribed` knows it open
+        # who hears nothing behind `subscribed` knows it open, and under the name that it was made
+        if room.policy & POLICY_CLOSED or self._access.lookup.shown(room) != room.name:
             session.send(self._closing.state_of(session, room))
         self._fanout.add(session, room, next_op)
         return True

@@ -11,7 +11,7 @@ from appliance.cores.edge.requests.clock import Clock
 from appliance.cores.edge.requests.handler import Handler
 from appliance.cores.edge.session import Sends, Session
 from appliance.formats.client.fields import id_of
-from appliance.formats.client.rights import IMPORT, MODERATE, SEND
+from appliance.formats.client.rights import IMPORT, MODERATE, READ, SEND
 from appliance.formats.client.rooms import CreateRoom, RoomAnswer
 from appliance.formats.client.sending import SendItem, parse_sends
 from appliance.formats.client_errors import (
@@ -20,6 +20,7 @@ from appliance.formats.client_errors import (
     Forbidden,
     RateLimited,
     RoomNameInvalid,
+    RoomNameTaken,
 )
 from appliance.formats.record import KIND_IMPORTED, KIND_MESSAGE, KIND_ROOM_CREATE
 from appliance.formats.room_name import room_creator_id, room_id_of, room_name_valid
@@ -155,20 +156,24 @@ class Sending:
             raise RoomNameInvalid("1 to 128 bytes of printable UTF-8, no space at either end")
         if not session.claims.rights_in(frame.name) & MODERATE:
             raise Forbidden("the token does not allow to create a room of this name")
-        room_id = room_id_of(frame.name)
-        if room_id in self._access.lookup.catalogue.rooms:
+        room_id, lookup = room_id_of(frame.name), self._access.lookup
+        is_made = room_id in lookup.catalogue.rooms
+        owner = frame.name if is_made else lookup.new_names.room_of(frame.name) or frame.name
+        if is_made or owner != frame.name:
+            if not is_made and not session.claims.rights_in(owner) & READ:
+                raise RoomNameTaken("another room has this name, or had it once")
             session.send(
                 RoomAnswer(
-                    room_id=id_of(room_id),
+                    room_id=id_of(room_id_of(owner)),
                     created=False,
-                    name=frame.name,
+                    name=lookup.new_names.shown(owner),
                     request=frame.request,
                 )
             )
             return True
         author_id = session.claims.author_id
         creator = room_creator_id(room_id, author_id)
-        log_session = self._access.log_session(self._access.lookup.shard_of(room_id), creator)
+        log_session = self._access.log_session(lookup.shard_of(room_id), creator)
         if log_session.vacancy() < 1 or session.in_flight >= limits.SESSION_SENDS_MAX:
             raise Busy("too many messages are in flight")
         pack(
