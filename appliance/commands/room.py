@@ -1,6 +1,8 @@
 """`tigerchat room`: create a room, list those there are, close one, open it again, rename it."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import click
@@ -10,9 +12,18 @@ from appliance.base.printable import json_line, safe
 from appliance.drivers.chat.access import Access, access_of
 from appliance.drivers.chat.at_room import at_room
 from appliance.drivers.chat.client import Client
+from appliance.drivers.chat.errors import Refused
 from appliance.drivers.terminal.options import SiteWords, site_options
 from appliance.formats.client.rooms import RoomAnswer, RoomItem, RoomState
+from appliance.formats.client_errors import FrameUnknown
+from appliance.formats.room_limits import ALL, MODERATORS, whom_text
 from appliance.formats.room_name import room_name_fault
+
+Callback = Callable[..., Any]
+
+
+def _whom_option(right: str, words: str) -> Callable[[Callback], Callback]:
+    return click.option(f"--{right}", right, metavar="WHO", multiple=True, help=words)
 
 
 @click.group("room")
@@ -101,26 +112,67 @@ def rename(name: str, new_name: str, site: SiteWords) -> None:
 
 @command.command("rights")
 @click.argument("name")
+@_whom_option("read", "Who may read: all, moderators, or a user; again for more users.")
+@_whom_option("send", "Who may send, likewise.")
+@_whom_option("moderate", "Who may moderate: all, or a user; again for more users.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @site_options
-def rights(name: str, as_json: bool, site: SiteWords) -> None:
-    """Show what --user, or who has the token, may do in the room NAME.
+def rights(
+    name: str,
+    read: tuple[str, ...],
+    send: tuple[str, ...],
+    moderate: tuple[str, ...],
+    as_json: bool,
+    site: SiteWords,
+) -> None:
+    """Show what --user, or who has the token, may do in the room NAME; or say who may.
 
-    That is what both the token and the room's own rules allow.
+    Both must allow it: the token, and the room's own rights, which whoever moderates the room sets
+    by --read, --send and --moderate. A room of which nothing is said allows all that tokens do; who
+    has the right `admin` there is bound by the token alone.
     """
+    wanted = {"read": _whom(read), "send": _whom(send), "moderate": _whom(moderate)}
 
-    async def ask(client: Client, room_id: UUID) -> RoomState:
-        return await client.room_state(room_id)
+    async def ask(client: Client, room_id: UUID) -> tuple[RoomState, dict[str, str]]:
+        limits = await _limits(client, room_id, wanted)
+        return await client.room_state(room_id), limits
 
-    state = asyncio.run(at_room(access_of(**site._asdict()), name, ask))
+    state, limits = asyncio.run(at_room(access_of(**site._asdict()), name, ask))
     may = {"read": state.may_read, "send": state.may_send, "import": state.may_import}
     may["moderate"] = state.may_moderate
     if as_json:
         told = {"room_id": str(state.room_id), "name": state.name, "closed": state.closed, **may}
-        click.echo(json_line(told))
+        allowed = {right: _users(text) or text for right, text in limits.items()}
+        click.echo(json_line(told | {"allowed": allowed}))
         return
     words = " ".join(word for word, is_allowed in may.items() if is_allowed) or "nothing"
     click.echo(f"{safe(state.name)}  {'closed' if state.closed else 'open'}  {words}")
+    for right, text in limits.items():
+        if text != ALL:
+            click.echo(f"  {right}: {safe(', '.join(_users(text))) or text}")
+
+
+def _whom(words: tuple[str, ...]) -> str | None:
+    """As a frame says it; None: nothing is said."""
+    if not words or words in ((ALL,), (MODERATORS,)):
+        return words[0] if words else None
+    return whom_text(words)
+
+
+def _users(text: str) -> list[str]:
+    """Whom it names, if it names users."""
+    return [] if text in (ALL, MODERATORS) else [line[1:] for line in text.split("\n")]
+
+
+async def _limits(client: Client, room_id: UUID, wanted: dict[str, str | None]) -> dict[str, str]:
+    """What the room itself allows, after it was set; nothing where a node of before is asked."""
+    try:
+        told = await client.room_rights(room_id, **wanted)
+    except Refused as error:
+        if error.answer.error != FrameUnknown.code or any(wanted.values()):
+            raise
+        return {}
+    return {"read": told.read, "send": told.send, "moderate": told.moderate}
 
 
 def _set_closed(name: str, site: SiteWords, *, closed: bool) -> None:

@@ -242,6 +242,34 @@ def test_a_room_gets_another_name_and_each_of_them_leads_to_it(
     assert names()[room_id] == room
 
 
+def test_a_room_says_who_may_send_there_and_everybody_is_held_to_it(
+    tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite, chat: Chat, room: str
+) -> None:
+    by_alice = ("room", "rights", room, "--user", "alice")
+    by_bob = ("room", "rights", room, "--user", "bob")
+    here = ("--local", serving.folder)
+
+    def refused(user: str) -> bool:
+        done = tigerchat("send", room, "x", "--user", user, *here)
+        return done.returncode == 1 and "forbidden (2020)" in sentence(done, 1)
+
+    told = chat(*by_alice, "--moderate", "alice", "--send", "moderators")
+    assert told == f"{room}  open  read send moderate\n  send: moderators\n  moderate: alice\n"
+    assert refused("bob")
+    chat("send", room, "from the moderator", "--user", "alice")
+    assert chat(*by_bob).startswith(f"{room}  open  read\n")
+    wrong = tigerchat(*by_bob, "--send", "all", *here)
+    assert "forbidden (2020)" in sentence(wrong, 1)
+    chat(*by_alice, "--send", "bob", "--send", "carl")
+    assert refused("alice")
+    chat("send", room, "from a user", "--user", "bob")
+    row = json.loads(chat(*by_bob, "--json"))
+    assert row["allowed"] == {"read": "all", "send": ["bob", "carl"], "moderate": ["alice"]}
+    assert (row["send"], row["moderate"]) == (True, False)
+    none = tigerchat(*by_alice, "--read", "carl", *here)
+    assert "field_invalid (2004)" in sentence(none, 1)
+
+
 def test_nothing_to_send_is_a_mistake(
     tigerchat: Tigerchat, sentence: Sentence, serving: LocalSite
 ) -> None:
@@ -273,25 +301,27 @@ def test_tail_that_follows_goes_on_when_its_node_is_killed(
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def test_a_new_name_outlives_a_node_that_is_killed_and_is_known_to_it_again(
+def test_a_new_name_and_rights_outlive_a_node_that_is_killed_and_are_known_to_it_again(
     chat: Chat, room: str, serving: LocalSite
 ) -> None:
     async def called(node: int) -> str:
         """By the edge of that node alone."""
         access = serving.access()
         async with Client([access.endpoints[node]], access.token) as client:
-            return (await client.room_state(id_of(room_id_of(new)))).name
+            state = await client.room_state(id_of(room_id_of(new)))
+            return f"{state.name}, {'may' if state.may_send else 'may not'} send"
 
     new = f"{room} of today"
     chat("room", "rename", room, new)
+    chat("room", "rights", room, "--send", "alice")
     try:
         serving.kill_node(0)
-        chat("send", new, "while one is away")
-        assert [asyncio.run(called(node)) for node in (1, 2)] == [new, new]
+        chat("send", new, "while one is away", "--user", "alice")
+        assert {asyncio.run(called(node)) for node in (1, 2)} == {f"{new}, may not send"}
     finally:
         serving.start(0)
         serving.wait_serving()
-    assert asyncio.run(called(0)) == new
+    assert asyncio.run(called(0)) == f"{new}, may not send"
 
 
 def select_line(process, timeout_s: float):

@@ -125,6 +125,7 @@ VALUES = {
     **dict.fromkeys(("may_read", "may_send", "may_import", "may_moderate"), st.booleans()),
     **dict.fromkeys(("site", "sites", "acknowledged"), some_texts),
     **dict.fromkeys(("text", "about", "picture", "emoji"), some_texts),
+    **dict.fromkeys(("read", "send", "moderate"), some_texts),
 }
 OBJECT_VALUES = {"kind": st.sampled_from(OBJECT_KINDS), "cursor": ids, "author": some_texts}
 LISTS = {"messages": StoredMessage, "rooms": RoomItem, "items": ObjectItem}

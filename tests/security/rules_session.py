@@ -6,6 +6,7 @@ EDGE, REQUESTS = "appliance/cores/edge/", "appliance/cores/edge/requests/"
 PRESSURE = "tests/cores/edge/test_pressure.py::"
 SESSION = "tests/cores/edge/test_session.py::"
 RIGHTS = "tests/cores/edge/test_rights.py::"
+ROOM_RIGHTS = "tests/cores/edge/test_room_rights.py::"
 OBJECTS = "tests/cores/edge/test_objects.py::"
 MESSAGE_ID = "tests/cores/edge/test_message_id.py::"
 
@@ -272,6 +273,30 @@ RULES = (
         new="        if False:",
     ),
     Rule(
+        threat="a room's own rights set by whoever may send there",
+        rule="who sets them may moderate the room",
+        where=REQUESTS + "limiting.py",
+        test=ROOM_RIGHTS + "test_who_may_not_moderate_there_changes_nothing",
+        old="        if not self._access.rights(session, room) & MODERATE:",
+        new="        if False:",
+    ),
+    Rule(
+        threat="a node that has just begun lets everybody in whom a room keeps out",
+        rule="it waits until it has read who may",
+        where=EDGE + "lookup.py",
+        test=ROOM_RIGHTS + "test_an_edge_that_begins_later_lets_nobody_do_what_it_has_not_read",
+        old="self._were_rights_read or self.room_names is None",
+        new="True",
+    ),
+    Rule(
+        threat="who is kept out of a room goes on hearing it",
+        rule="subscriptions end when token and room do not both allow to read",
+        where=REQUESTS + "room_acts.py",
+        test=ROOM_RIGHTS + "test_who_may_read_no_more_hears_no_more_at_once",
+        old="            self._connections.end_unread(session, room_ids)\n",
+        new="",
+    ),
+    Rule(
         threat="rooms renamed by whoever may send there",
         rule="who renames a room may moderate it",
         where=REQUESTS + "renaming.py",
@@ -309,7 +334,7 @@ RULES = (
         rule="rights are looked at again when the objects answer",
         where=EDGE + "objects.py",
         test=OBJECTS + "test_who_may_read_no_more_gets_no_state_that_was_asked_for_before",
-        old="        elif not asked.may_read:",
+        old="        elif not self._access.rights(asked.session, asked.room) & READ:",
         new="        elif False:",
     ),
     Rule(

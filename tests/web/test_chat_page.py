@@ -2,7 +2,11 @@
 
 import re
 
-from tests.web.rooms_of_page import beside, fill_room, room_name, stored
+from appliance.drivers.chat.access import local_access
+from appliance.drivers.chat.client import Client
+from appliance.formats.client.fields import id_of
+from appliance.formats.room_name import room_id_of
+from tests.web.rooms_of_page import ask, beside, fill_room, room_name, stored
 from tests.web.site import LiveSite, wait_for
 from tests.web.window import Kept, expect
 
@@ -49,6 +53,29 @@ def test_a_closed_room_takes_no_text_and_says_so_until_it_is_opened(kept: Kept) 
         each.write(text)
         bob.wait_text(text)
     expect(alice.page.locator(".closed-mark")).to_have_count(0)
+
+
+def test_who_may_not_write_in_a_room_by_its_rights_is_told_so(kept: Kept, site: LiveSite) -> None:
+    alice, room = kept("alice", 0), room_name("rights")
+    alice.create(room)
+    bob = beside(kept, room, node=1)
+
+    async def limit(send: str) -> None:
+        access = local_access(site.folder, "alice")
+        async with Client(access.endpoints, access.token) as client:
+            await client.room_rights(id_of(room_id_of(room)), send=send)
+
+    ask(limit("=alice"))
+    expect(bob.page.locator(".composer.closed")).to_contain_text("you may read, and not write")
+    alice.write("alone")
+    bob.wait_text("alone")
+    bob.page.reload()  # who comes later is told too
+    bob.wait_live()
+    expect(bob.page.locator(".composer.closed")).to_be_visible()
+    ask(limit("all"))
+    expect(bob.page.locator("#message")).to_be_visible()
+    bob.write("both")
+    alice.wait_text("both")
 
 
 def test_a_room_that_is_renamed_is_shown_by_its_new_name_to_all(kept: Kept) -> None:

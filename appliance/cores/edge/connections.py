@@ -1,7 +1,7 @@
 """All connections of the edge: how they come, what is written to them, and why they must go."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from appliance.base import limits
@@ -19,8 +19,10 @@ from appliance.cores.edge.token import Claims, Tokens
 from appliance.formats.client.connection import NextNode
 from appliance.formats.client.fields import id_of
 from appliance.formats.client.frame import Frame
+from appliance.formats.client.rights import READ
 from appliance.formats.client_errors import (
     Closing,
+    Forbidden,
     FrameTooLarge,
     HeldTooMuch,
     HelloLate,
@@ -76,6 +78,18 @@ class Connections:
         """The session has brought a token: it ends when the token does."""
         assert session.claims is not None
         self._expiries.put(session.number, session.claims.expires_us)
+        self.end_unread(session, list(session.subscriptions))
+
+    def end_unread(self, session: Session, room_ids: Iterable[bytes]) -> None:
+        """Subscriptions to these rooms end where token and room do not both allow to read."""
+        for room_id in room_ids:
+            subscription = session.subscriptions.get(room_id)
+            if subscription is None or session.claims is None:
+                continue
+            if not self._lookup.rights.bits(session.claims, subscription.room.name) & READ:
+                self._fanout.drop(session, room_id)
+                why = "token and room do not both allow to read it"
+                self.refuse(session, Forbidden(why), room_id=id_of(room_id))
 
     def tell(self, frame: Frame) -> None:
         """Send a frame to every session that has said hello."""

@@ -8,7 +8,6 @@ from appliance.base.limits import PEOPLE_MAX
 from appliance.cores.edge.catalogue import Room
 from appliance.cores.edge.people import ONLINE, States
 from appliance.cores.edge.session import Session
-from appliance.formats.client.rights import READ
 
 WAITING, TOLD, STALE = "waiting", "told", "stale"  # of a follower, see `objects`
 
@@ -21,13 +20,6 @@ class Asked(NamedTuple):
     followed: "Followed | None" = None  # the state is for a follower
     room: Room | None = None
     before: UUID | None = None
-
-    @property
-    def may_read(self) -> bool:
-        """Whether the token that the session has now still allows the room's state."""
-        claims = self.session.claims
-        assert claims is not None and self.room is not None
-        return bool(claims.rights_in(self.room.name) & READ)
 
 
 class Followed:

@@ -18,11 +18,12 @@ from appliance.cores.edge.catalogue import Catalogue, Room
 from appliance.cores.edge.log import Fresh, ShardLog
 from appliance.cores.edge.new_names import NewNames
 from appliance.cores.edge.room_names import RoomNames
+from appliance.cores.edge.room_rights import RoomRights
 from appliance.cores.edge.session import Session
 from appliance.cores.edge.shard_room import ShardRoom
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.client_errors import Unavailable
-from appliance.formats.event import decode_policy
+from appliance.formats.event import POLICY_CLOSED, decode_policy
 from appliance.formats.record import (
     BODY,
     FLAGS,
@@ -32,9 +33,11 @@ from appliance.formats.record import (
     log_seq_in,
 )
 from appliance.formats.revocation import SHARD as TOLD_IN
+from appliance.formats.room_limits import UNLIMITED
 from appliance.formats.room_name import room_id_of
 
 _ASK_ROW_NS = 100_000_000  # between two times that the place of the shard's room is asked for
+_PAGES_AT_FIRST = 4  # of the shard's room, read in a tick while nobody is let into rooms
 _TRAIL_MAX = 8  # policies of a room of which it is known which one came before
 LOOKUP = "look_up"  # effect: (LOOKUP, shard, [room ids]), answered by `on_rooms`
 
@@ -80,6 +83,8 @@ class Lookup:
         self.shard_room: ShardRoom | None = None  # shard 0's own, if it is read
         self.room_names: RoomNames | None = None  # what is stated there of dropped ones
         self.new_names = NewNames()  # what is said there of rooms that were renamed
+        self.rights = RoomRights()  # and of who may do what in them
+        self._were_rights_read = False
         self._is_row_asked, self._ask_row_ns = False, 0
         self.shard_of, self._logs = shard_of, logs
         self._asked: dict[bytes, None] = {}  # no answer yet
@@ -89,13 +94,12 @@ class Lookup:
 
     def read_names(self, names: RoomNames) -> None:
         """Know rooms whose first record is dropped by what `names` hears of operators' acts, and
-        what rooms are called that got other names."""
+        what moderators gave rooms there: names and rights."""
         self.room_names = names
         if self.shard_room is None:
-            self.shard_room = ShardRoom(names, self.new_names)
-        else:
-            self.shard_room.also(names)
-            self.shard_room.also(self.new_names)
+            self.shard_room = ShardRoom()
+        for listener in (names, self.new_names, self.rights):
+            self.shard_room.also(listener)
 
     def advance(self, shard: int, log_seq: int) -> Fresh | None:
         """As `ShardLog.advance`, of the rooms that are known; and hear of operators' acts."""
@@ -112,9 +116,20 @@ class Lookup:
         """Whether all that was said of names until now is known here, or nobody reads it."""
         return self.shard_room is None or TOLD_IN in self._logs and self.shard_room.is_read
 
+    @property
+    def are_rights_known(self) -> bool:
+        """Whether all that was said of rooms' rights was read once; from then on it is heard."""
+        return self._were_rights_read or self.room_names is None
+
     def shown(self, room: Room) -> str:
         """What the room is called now."""
         return self.new_names.shown(room.name)
+
+    def is_told(self, name: str, policy: int) -> bool:
+        """Whether a room differs from what a client takes for granted of one of which it is told
+        nothing: open, called as it was made, and everybody may there what his token allows."""
+        is_renamed = self.new_names.shown(name) != name
+        return bool(policy & POLICY_CLOSED) or is_renamed or self.rights.of(name) != UNLIMITED
 
     # --- asking
 
@@ -159,7 +174,9 @@ class Lookup:
             if not self._is_row_asked:
                 self._ask_row_ns = now_ns + _ASK_ROW_NS
             if TOLD_IN in self._logs:
-                self.shard_room.read_on(self._logs[TOLD_IN], now_us)
+                for _ in range(1 if self._were_rights_read else _PAGES_AT_FIRST):
+                    self.shard_room.read_on(self._logs[TOLD_IN], now_us)
+            self._were_rights_read = self._were_rights_read or self.are_names_read
         for room_id in self._lost:
             self._ask(room_id)
         late = []

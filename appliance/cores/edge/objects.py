@@ -33,7 +33,7 @@ from appliance.formats.author import author_name
 from appliance.formats.client import objects as frames
 from appliance.formats.client.fields import id_bytes
 from appliance.formats.client.frame import Frame
-from appliance.formats.client.rights import SEND
+from appliance.formats.client.rights import READ, SEND
 from appliance.formats.client_errors import Busy, Forbidden, ObjectRefused, Unavailable
 
 ASK, SAY = "ask", "say"
@@ -153,7 +153,7 @@ class Objects:
         elif asked.room is None:
             changed = answer.get("id") is not None
             asked.session.send(frames.ObjectAck(changed=changed, request=asked.request))
-        elif not asked.may_read:  # the token was refreshed meanwhile
+        elif not self._access.rights(asked.session, asked.room) & READ:  # they changed meanwhile
             self._refuse(asked, Forbidden("the token does not allow this in this room"))
         else:
             self._on_state(asked, asked.room, answer)

@@ -59,6 +59,7 @@ class Reader:
 
     def room(self, room_id: bytes) -> Room | None:
         """One that may be read; None: it is being looked up. Raises Forbidden, RoomUnknown."""
+        self._session.rights.clear()  # the room may allow other things by now
         return self.access.readable(self._session, room_id)
 
     def admit(self) -> bool:

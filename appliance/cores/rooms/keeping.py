@@ -19,6 +19,7 @@ from appliance.formats.record import (
     timestamp_in,
 )
 from appliance.formats.renaming import decode_renaming, encode_renaming
+from appliance.formats.room_limits import decode_limiting, encode_limiting
 from appliance.formats.room_names import decode_room_names
 from appliance.formats.verified_segment import VerifiedSegment
 
@@ -37,8 +38,8 @@ class Kept(NamedTuple):
 
 
 def said_in(segment: VerifiedSegment) -> Iterator[bytes]:
-    """Bodies that state anew, with when it was said, what records of a sealed segment say of rooms
-    that got other names. Raises SegmentBroken."""
+    """Bodies that state anew, with when it was said, what records of a sealed segment say of rooms:
+    their names, and who may do what there. Raises SegmentBroken."""
     for entry in segment.rooms():
         if entry.room_id == SHARD_ROOM_ID:
             rows = segment.rows(entry.first_row, entry.row_count)
@@ -54,6 +55,9 @@ def _anew(body: bytes, committed_us: int) -> bytes:
     renaming = decode_renaming(body)
     if renaming is not None:
         return encode_renaming(renaming._replace(said_us=renaming.said_us or committed_us))
+    limiting = decode_limiting(body)
+    if limiting is not None:
+        return encode_limiting(limiting._replace(said_us=limiting.said_us or committed_us))
     return b""
 
 

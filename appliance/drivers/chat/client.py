@@ -40,6 +40,8 @@ from appliance.formats.client.rooms import (
     RenameRoom,
     RoomAnswer,
     RoomItem,
+    RoomRightsAnswer,
+    RoomRightsRequest,
     RoomsPage,
     RoomState,
     RoomStateRequest,
@@ -190,6 +192,21 @@ class Client:
         """Have the room called so; told when this node shows it."""
         wish = RenameRoom(room_id=room_id, name=name, request=self._label())
         return await self._ask(wish, RoomState)
+
+    async def room_rights(
+        self,
+        room_id: UUID,
+        *,
+        read: str | None = None,
+        send: str | None = None,
+        moderate: str | None = None,
+    ) -> RoomRightsAnswer:
+        """What the room itself allows, each right in words of `room_limits.whom_text`; what is
+        given is set before."""
+        wish = RoomRightsRequest(
+            room_id=room_id, read=read, send=send, moderate=moderate, request=self._label()
+        )
+        return await self._ask(wish, RoomRightsAnswer)
 
     async def room_state(self, room_id: UUID) -> RoomState:
         """What the room is called, whether it is closed, and what may be done there. A node also

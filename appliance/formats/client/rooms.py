@@ -1,4 +1,4 @@
-"""Rooms: made, listed, closed and opened again, called by another name."""
+"""Rooms: made, listed, closed, opened again, called by another name, with rights of their own."""
 
 from typing import ClassVar
 
@@ -40,6 +40,27 @@ class RenameRoom(Frame, tag="rename_room", kw_only=True):
     code: ClassVar[int] = 0x3C
     room_id: Id
     name: Text
+    request: Label | None = None
+
+
+class RoomRightsRequest(Frame, tag="room_rights_request", kw_only=True):
+    """Sets who may do so, as `room_limits.whom_of` reads it, and asks for what there is then; what
+    is absent stays. Without any it only asks."""
+
+    code: ClassVar[int] = 0x3D
+    room_id: Id
+    read: Text | None = None
+    send: Text | None = None
+    moderate: Text | None = None
+    request: Label | None = None
+
+
+class RoomRightsAnswer(Frame, tag="room_rights", kw_only=True):
+    code: ClassVar[int] = 0x3E
+    room_id: Id
+    read: Text
+    send: Text
+    moderate: Text
     request: Label | None = None
 
 

@@ -38,6 +38,7 @@ FRAMES_CLIENT: tuple[type[Frame], ...] = (
     finding.FindMessage,
     rooms.CloseRoom,
     rooms.RenameRoom,
+    rooms.RoomRightsRequest,
     rooms.RoomStateRequest,
 )
 # without a code: binary says the same in another way
@@ -62,6 +63,7 @@ FRAMES_EDGE: tuple[type[Frame], ...] = (
     directory.DirectoryAnswer,
     finding.MessageFound,
     rooms.RoomState,
+    rooms.RoomRightsAnswer,
 )
 _CODES = [frame.code for frame in FRAMES_CLIENT + FRAMES_EDGE]
 assert len(set(_CODES)) == len(_CODES)  # a code means one thing for ever

@@ -190,8 +190,8 @@ export class Chat {
   // closed or were renamed.
   onRoomState(frame) {
     this.told.set(frame.room_id, frame);
-    const { name, closed, may_moderate: may } = frame;
-    Object.assign(this.rooms.get(frame.room_id) ?? {}, { name, closed, mayModerate: may });
+    const { name, closed, may_moderate: mayModerate, may_send: maySend } = frame;
+    Object.assign(this.rooms.get(frame.room_id) ?? {}, { name, closed, mayModerate, maySend });
   }
 
   // Have the room closed, or open again; what becomes of it is told to all who follow it.
@@ -229,6 +229,7 @@ export class Chat {
         places: new Places(),
         mayModerate: mayModerate(this.token, name),
         closed: false,
+        maySend: true, // as far as was told: a token may allow less
         newFrom: 0,
         typed: "",
         answering: null,
@@ -274,6 +275,7 @@ export class Chat {
           const room = this.known(roomId, name);
           Object.assign(room, { name, closed: this.told.get(roomId)?.closed === true });
           room.mayModerate = this.told.get(roomId)?.may_moderate ?? room.mayModerate;
+          room.maySend = this.told.get(roomId)?.may_send ?? true;
           this.catchUp(room, newest);
         }
         this.welcomeNewcomer();
@@ -340,7 +342,7 @@ export class Chat {
         if (frame !== LOST) room.error = frame.detail || frame.name;
         return;
       }
-      Object.assign(room, { error: "", epoch: frame.epoch, closed: false });
+      Object.assign(room, { error: "", epoch: frame.epoch, closed: false, maySend: true });
       if (!resuming || frame.status !== "recovered") {
         Object.assign(room, { loaded: false, loading: null });
         room.timeline.reset(frame.next_op - 1);

@@ -19,8 +19,11 @@ function hintOf(text, refused) {
 
 // Where nothing can be written. What was typed before is kept for when the room opens again.
 function Closed({ chat, room }) {
-  return html`<div class="composer closed"><p role="status">This room is closed: it takes no
-    messages.</p>${
+  const why = room.closed
+    ? "This room is closed: it takes no messages."
+    : "In this room you may read, and not write.";
+  return html`<div class="composer closed"><p role="status">${why}</p>${
+      room.closed &&
       room.mayModerate &&
       html`<button type="button" onClick=${() => chat.closeRoom(room, false)}>Open it again
       </button>`
@@ -28,7 +31,7 @@ function Closed({ chat, room }) {
 }
 
 export function Composer({ chat, room }) {
-  return room.closed
+  return room.closed || !room.maySend
     ? html`<${Closed} chat=${chat} room=${room} />`
     : html`<${Writing} chat=${chat} room=${room} />`;
 }

@@ -26,6 +26,8 @@ from appliance.formats.client.rooms import (
     ListRooms,
     RenameRoom,
     RoomAnswer,
+    RoomRightsAnswer,
+    RoomRightsRequest,
     RoomsPage,
     RoomState,
     RoomStateRequest,
@@ -126,6 +128,12 @@ ROWS = (
         RenameRoom,
         lambda cell: RenameRoom(room_id=cell.room_id, name=cell.room),
         RoomState,
+    ),
+    Row(
+        "r",
+        RoomRightsRequest,
+        lambda cell: RoomRightsRequest(room_id=cell.room_id),
+        RoomRightsAnswer,
     ),
     Row("m", CreateRoom, lambda cell: CreateRoom(name=cell.room), RoomAnswer),
     Row(

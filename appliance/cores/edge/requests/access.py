@@ -16,6 +16,7 @@ from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID
 
 _MS_NS = 1_000_000
+_RIGHTS = b"rights"  # in place of a room: what waits, waits until those of all rooms are known
 _OF_OPEN_ROOMS = SEND | IMPORT  # what nobody may do in a closed one
 
 
@@ -61,6 +62,8 @@ class Access:
             raise RoomUnknown("the shard's own room is not for clients")
         if not any(room_id):
             raise RoomUnknown("no room has the id zero")
+        if not self.are_rights_known(session):
+            return None
         room = self.lookup.catalogue.rooms.get(room_id)
         if room is not None and (room.loaded or not loaded):
             self.lookup.leave(session)
@@ -75,6 +78,23 @@ class Access:
             raise Unavailable("the replica of this node cannot read the room at the moment")
         self.lookup.wait(session, room_id)
         return None
+
+    def are_rights_known(self, session: Session) -> bool:
+        """Whether it is known here what rooms allow; it is waited for, and Unavailable when that
+        takes too long: nobody may do here what a room does not allow."""
+        awaits = session.awaits
+        if self.lookup.are_rights_known:
+            if awaits is not None and awaits.room_id == _RIGHTS:
+                session.awaits = None
+            return True
+        if awaits is None or awaits.room_id != _RIGHTS:
+            self.lookup.leave(session)
+            session.awaits = self._awaited(_RIGHTS)
+        elif self._clock.now_ns >= awaits.until_ns:
+            session.awaits = None
+            raise Unavailable("this node is still reading who may do what in rooms")
+        self._early.append(session)
+        return False
 
     def _awaited(self, room_id: bytes) -> Awaited:
         return Awaited(room_id, self._clock.now_ns + limits.ROOM_WAIT_MS_MAX * _MS_NS)
@@ -132,12 +152,13 @@ class Access:
         return False
 
     def rights(self, session: Session, room: Room) -> int:
-        """Bits of what the session's token allows in `room`; remembered for the next frame."""
+        """Bits of what the session's token and the room's rights allow in `room`; remembered for
+        the next frame."""
         known = session.rights.get(room.room_id)
         if known is not None:
             return known[0]
         assert session.claims is not None
-        bits = session.claims.rights_in(room.name)
+        bits = self.lookup.rights.bits(session.claims, room.name)
         if len(session.rights) >= limits.SESSION_ROOMS_MAX:
             session.rights.clear()
         session.rights[room.room_id] = (bits, room.shard)

@@ -1,6 +1,6 @@
 """Lists of rooms: a page is rows of the table of this node's replica, asked for in order. Those of
-it that are closed, or have another name than they were made under, are told before it, each by a
-frame: a list's items have no room for what goes by that name."""
+it that are closed, or have another name than they were made under, or rights of their own, are told
+before it, each by a frame: a list's items have no room for that."""
 
 from typing import Any
 
@@ -17,7 +17,6 @@ from appliance.formats.client.fields import id_of
 from appliance.formats.client.rights import READ
 from appliance.formats.client.rooms import ListRooms, RoomItem, RoomsPage
 from appliance.formats.client_errors import FieldInvalid, Unavailable
-from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import SHARD_ROOM_ID
 
 LIST = "list"  # effect: (LIST, shard, first row, rows), answered by `Edge.on_list`
@@ -50,7 +49,7 @@ class Listing:
             raise Unavailable("the replica of this node cannot list rooms at the moment")
         if first_row >= 1 << 31:
             raise FieldInvalid("after is no cursor of this site")
-        if not self._access.caught_up(session, shard):
+        if not (self._access.are_rights_known(session) and self._access.caught_up(session, shard)):
             return False
         self._charges.charge_work(session, frame.limit // 100)
         self._asked.setdefault(shard, []).append((session, frame, first_row))
@@ -94,11 +93,11 @@ class Listing:
                 name = self._access.lookup.name_of(log, room_id, row)
             except NameDropped:
                 continue  # nobody can tell who may read it: the others are listed all the same
-            bits = session.claims.rights_in(name)
+            bits = self._access.lookup.rights.bits(session.claims, name)
             if bits & READ:
                 shown = self._access.lookup.new_names.shown(name)
                 policy = int(row["policy"].view(POLICY)["bits"])
-                if policy & POLICY_CLOSED or shown != name:
+                if self._access.lookup.is_told(name, policy):
                     session.send(room_state(id_of(room_id), shown, policy, bits))
                 items.append(
                     RoomItem(

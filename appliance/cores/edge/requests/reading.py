@@ -20,7 +20,6 @@ from appliance.formats.client.subscribing import (
     UnsubscribeRoom,
 )
 from appliance.formats.client_errors import SubscriptionsTooMany, SubscriptionUnknown
-from appliance.formats.policy_bits import POLICY_CLOSED
 
 
 class Reading:
@@ -61,8 +60,7 @@ class Reading:
                 request=frame.request,
             )
         )
-        # who hears nothing behind `subscribed` knows it open, and under the name that it was made
-        if room.policy & POLICY_CLOSED or self._access.lookup.shown(room) != room.name:
+        if self._access.lookup.is_told(room.name, room.policy):
             session.send(self._closing.state_of(session, room))
         self._fanout.add(session, room, next_op)
         return True

@@ -97,7 +97,7 @@ class Sending:
         right, verb = (IMPORT, "import into") if kind == KIND_IMPORTED else (SEND, "send to")
         if not bits & right:
             self._refuse_run(
-                session, run, Forbidden(f"the token does not allow to {verb} this room")
+                session, run, Forbidden(f"token and room do not both allow to {verb} it")
             )
             return
         assert session.claims is not None
@@ -160,7 +160,7 @@ class Sending:
         is_made = room_id in lookup.catalogue.rooms
         owner = frame.name if is_made else lookup.new_names.room_of(frame.name) or frame.name
         if is_made or owner != frame.name:
-            if not is_made and not session.claims.rights_in(owner) & READ:
+            if not is_made and not lookup.rights.bits(session.claims, owner) & READ:
                 raise RoomNameTaken("another room has this name, or had it once")
             session.send(
                 RoomAnswer(
