@@ -27,10 +27,15 @@ class Placement:
 
     def placed(self, date: int, config: Mapping[str, Any]) -> "Placement":
         """After an act. What it says anew of a shard, or of the one that it means, counts as not
-        reached."""
+        reached; but an act that means none is of a program of before, under which nothing moved by
+        a placement: what it says anew, nobody follows."""
         nodes, meant = placement_of(config["placement"]), config.get(PLACING)
-        same = [s for s in sorted(self.reached) if nodes.get(s) == self.nodes.get(s) and s != meant]
-        return Placement(date, nodes, frozenset(same))
+        if meant is None:
+            left = {s for s in nodes if s in self.reached or nodes[s] != self.nodes.get(s)}
+        else:
+            same = [s for s in sorted(self.reached) if nodes.get(s) == self.nodes.get(s)]
+            left = {s for s in same if s != meant}
+        return Placement(date, nodes, frozenset(left))
 
     def reported(self, groups: Iterable[Group]) -> "Placement":
         """After these groups were reported, each the newest one that is known of its shard."""
@@ -47,13 +52,13 @@ class Placement:
         return {shard: nodes for shard, nodes in self.nodes.items() if shard not in self.reached}
 
     def state(self) -> dict[str, Any]:
-        """For a snapshot; an earlier version passes over what was reached."""
+        """For a snapshot; a program of before passes over what was reached."""
         found: dict[str, Any] = {"placement": [self.date, sorted(self.nodes.items())]}
-        return found | ({"reached": sorted(self.reached)} if self.reached else {})
+        return found | ({"reached": sorted(self.reached)} if self.nodes else {})
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> "Placement":
-        """As a snapshot has it."""
+        """As a snapshot has it. In one of before, nothing of it is to be followed."""
         date, nodes = state["placement"]
-        reached = frozenset(state.get("reached", ()))
-        return cls(date, {shard: tuple(placed) for shard, placed in nodes}, reached)
+        placed = {shard: tuple(members) for shard, members in nodes}
+        return cls(date, placed, frozenset(state.get("reached", placed)))

@@ -23,7 +23,8 @@ from appliance.cores.edge.session import Session
 from appliance.cores.edge.shard_room import ShardRoom
 from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.client_errors import Unavailable
-from appliance.formats.event import POLICY_CLOSED, decode_policy
+from appliance.formats.event import decode_policy
+from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import (
     BODY,
     FLAGS,

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -227,11 +228,34 @@ def test_a_placement_that_was_reached_is_left_to_the_operator_until_it_is_said_a
     assert seen(directory) == []
 
 
-def test_what_was_reached_is_in_snapshots_and_what_was_not_makes_none_different() -> None:
+def test_what_a_program_of_before_has_placed_moves_nothing() -> None:
+    """A placement only told then where replicas were to be: an upgrade must not move them."""
+    directory = farm(says(1, NOW, 5, voters=[1, 2, 3], standbys=[]), status(4, NOW, shards=()))
+    config: dict[str, Any] = {"placement": {"0": [2, 3, 4]}}
+    former = {"cluster": "farm", "date": NOW, "id": 9, "config": config}
+    post(directory, canonical(former))
+    assert seen(directory) == []
+    want(directory, NOW + 1, {"0": [2, 3, 4]}, placing=1)
+    assert seen(directory) == [], "of another shard"
+    want(directory, NOW + 2, {"0": [2, 3, 4]})
+    assert seen(directory) == [Add(0, 4)]
+    post(directory, canonical(former | {"date": NOW + 3}))
+    assert seen(directory) == [Add(0, 4)], "it says nothing anew of the shard"
+    config["placement"] = {"0": [2, 3, 5]}
+    post(directory, canonical(former | {"date": NOW + 4}))
+    assert seen(directory) == []
+    written = directory.snapshot()
+    assert b'"reached":[0]' in written
+    other = Directory("farm")
+    assert other.restore(directory.index, 1, written.replace(b',"reached":[0]', b""))
+    assert seen(other) == [], "as a snapshot of before has it"
+
+
+def test_what_was_reached_is_in_snapshots() -> None:
     directory = farm(says(1, NOW, 5, voters=[1, 2, 3], standbys=[]))
     want(directory, NOW, {"0": [3, 2, 1]})
     before = directory.snapshot()
-    assert b'"placement":[1700000000000,[[0,[3,2,1]]]]' in before
+    assert b'"placement":[1700000000000,[[0,[3,2,1]]]]' in before and b'"reached":[]' in before
     post(directory, says(1, NOW + 1, 5, voters=[1, 2, 3], standbys=[]))
     for data, reached in ((before, frozenset()), (directory.snapshot(), frozenset({0}))):
         assert snapshot_fits(data)
