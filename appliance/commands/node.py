@@ -9,32 +9,23 @@ process has said that it is.
 
 import os
 import signal
-from functools import partial
 from pathlib import Path
 
 import click
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.cores.console.about import About
-from appliance.cores.console.acts import BY_NAME
-from appliance.cores.console.model import SiteSnapshot
-from appliance.cores.console.process_acts import SCRUB_S
 from appliance.cores.console.stakes import REPLICA, loss
-from appliance.drivers.host.neighbours import neighbours
-from appliance.drivers.host.node_folder import SOCKETS_FOLDER
 from appliance.drivers.terminal.options import (
     LOCAL_DEFAULT,
     local_site_option,
     node_options_saying,
 )
 from appliance.formats.site import SITE_FILE, Site, load_site
-from appliance.node.acting import ActSite
+from appliance.node import node_acts
+from appliance.node.acting import ActSite, act_site_of
 from appliance.roles.operator.keeping import STOP_S, Keeper, answers_alone, until
-from appliance.roles.operator.leading import scrub as read_all
-from appliance.roles.operator.leading import step_down as let_lead
 
-START_S = 60.0  # for a process to serve, or to be told as halted
-LEAD_S = 30.0  # for another replica to lead
 FORCE = ", or say --force"
 _NODE_OPTIONS = node_options_saying(
     node="A site on several machines: the node in F, or one whose folder lies beside it."
@@ -62,16 +53,7 @@ def stop(
     lose its quorum, or clients their last edge."""
     acted, index = _found(local, node_folder, name)
     if process is not None:
-        about = About(index, process)
-        if not force:
-            acted.refuse("stop", about, FORCE)
-        own = _own(acted, name)
-        own.stop(process)
-        if not force and (why := BY_NAME["stop"].regret(acted.seen(), about)):
-            own.start(process)
-            raise StorageError(f"undone, as others have acted meanwhile: {why}")
-        until(lambda: own.child(process).has_ended, STOP_S, f"{process} of {name} has not ended")
-        acted.record("stop", about)
+        node_acts.stop(acted, About(index, process), forced=force, hint=FORCE)
         click.echo(f"node: {process} of {name} has stopped, until `tigerchat node start`")
         return
     keeper = _keeper(acted, node_folder)
@@ -111,11 +93,7 @@ def kill(name: str, local: Path | None) -> None:
 def drain(name: str, local: Path | None, node_folder: Path | None, force: bool) -> None:
     """Send the chat clients of NAME to other nodes; its replicas go on, until `node undrain`."""
     acted, index = _found(local, node_folder, name)
-    about = About(index)
-    if not force and not acted.is_so("drain", about):
-        acted.refuse("drain", about, FORCE)
-    _own(acted, name).stop_edges(name)
-    acted.record("drain", about)
+    node_acts.drain(acted, About(index), forced=force, hint=FORCE)
     click.echo(
         f"node: {name} takes no chat clients any more; its replicas go on; "
         f"`tigerchat node undrain {name}` takes them again"
@@ -128,11 +106,7 @@ def drain(name: str, local: Path | None, node_folder: Path | None, force: bool) 
 def undrain(name: str, local: Path | None, node_folder: Path | None) -> None:
     """Let NAME take chat clients again after `node drain`; wait until its edges serve."""
     acted, index = _found(local, node_folder, name)
-    about = About(index)
-    if not acted.is_so("undrain", about):
-        acted.refuse("undrain", about)
-    _take_clients(_own(acted, name), name)
-    acted.record("undrain", about)
+    node_acts.undrain(acted, About(index))
     click.echo(f"node: {name} takes chat clients again")
 
 
@@ -145,25 +119,14 @@ def start(name: str, local: Path | None, node_folder: Path | None, process: str 
     wait until it serves, or says what has halted."""
     acted, index = _found(local, node_folder, name)
     if process is not None:
-        about = About(index, process)
-        if not acted.is_so("start", about):
-            acted.refuse("start", about)
-        own = _own(acted, name)
-        own.start(process)
-        until(
-            lambda: own.child(process).ready or bool(own.child(process).halt),
-            START_S,
-            f"{process} of {name} is not ready",
-        )
-        acted.record("start", about)
+        node_acts.start(acted, About(index, process))
         click.echo(f"node: {process} of {name} is started")
         return
     keeper = _keeper(acted, node_folder)
     keeper.start(name)
-    until(lambda: keeper.child(name).ready, START_S, f"{name} is not ready")
-    own = _own(acted, name)
-    if not answers_alone(own.folder, acted.site.cluster):
-        _take_clients(own, name)
+    until(lambda: keeper.child(name).ready, node_acts.START_S, f"{name} is not ready")
+    if not answers_alone(node_acts.own_keeper(acted).folder, acted.site.cluster):
+        node_acts.take_clients(acted, About(index))
     acted.record("start", About(index), f"start {name}")
     click.echo(f"node: {name} is started")
 
@@ -186,16 +149,7 @@ def step_down(name: str, local: Path | None, node_folder: Path | None, shard: in
     if not led:
         raise StorageError(f"{name} leads no shard: look with `tigerchat status`")
     for number in led:
-        about = About(index, shard=number)
-        acted.refuse("step-down", about)
-        sockets = _own(acted, name).folder
-        let_lead(sockets, cluster=acted.site.cluster, shard=number)
-        until(
-            partial(_is_led_by_other, acted, about),
-            LEAD_S,
-            f"no other replica leads shard {number}",
-        )
-        acted.record("step-down", about)
+        node_acts.step_down(acted, About(index, shard=number))
         now = acted.seen().shards[number].primary
         who = acted.site.nodes[now.node].name if now is not None else "another replica"
         click.echo(f"node: {who} leads shard {number}")
@@ -215,30 +169,11 @@ def scrub(name: str, local: Path | None, node_folder: Path | None, shard: int | 
             raise ConfigurationError(f"{name} has no replica of shard {shard}; allowed: {shards}")
         shards = [shard]
     for number in shards:
-        about = About(index, f"{REPLICA}{number}")
-        snapshot = acted.seen()
-        if why := BY_NAME["scrub"].refusal(snapshot, about):
-            raise StorageError(why)
-        read_all(_own(acted, name).folder, cluster=acted.site.cluster, shard=number)
-        until(
-            partial(_is_read, acted, about, snapshot),
-            SCRUB_S,
-            f"the replica of shard {number} on {name} has not read all that it holds",
-        )
-        acted.record("scrub", about)
+        node_acts.scrub(acted, About(index, f"{REPLICA}{number}"))
         click.echo(f"node: {name} has read all that its replica of shard {number} holds")
 
 
 # --- asking ---------------------------------------------------------------------------------------
-
-
-def _is_read(acted: ActSite, about: About, before: SiteSnapshot) -> bool:
-    return BY_NAME["scrub"].seen(acted.seen(), about, before)
-
-
-def _is_led_by_other(acted: ActSite, about: About) -> bool:
-    primary = acted.seen().shards[about.shard].primary
-    return primary is not None and primary.node != about.node
 
 
 def _found(local: Path | None, node_folder: Path | None, name: str) -> tuple[ActSite, int]:
@@ -246,12 +181,7 @@ def _found(local: Path | None, node_folder: Path | None, name: str) -> tuple[Act
     folder = (node_folder or local or Path(LOCAL_DEFAULT)).absolute()
     site = load_site(folder / SITE_FILE)
     index = _find(site, name)
-    if node_folder is None:
-        return ActSite(folder, folder / name, site), index
-    for node in neighbours(folder, site):
-        if node.index == index:
-            return ActSite(folder, node.path, site), index
-    return ActSite(folder, folder, site), index
+    return act_site_of(folder, site, index, is_local=node_folder is None), index
 
 
 def _find(site: Site, name: str) -> int:
@@ -270,17 +200,3 @@ def _keeper(acted: ActSite, node_folder: Path | None) -> Keeper:
             "is named with --process"
         )
     return Keeper(acted.folder, acted.site.cluster)
-
-
-def _own(acted: ActSite, name: str) -> Keeper:
-    """Of the processes of the node."""
-    return Keeper(acted.path / SOCKETS_FOLDER, acted.site.cluster)
-
-
-def _take_clients(own: Keeper, name: str) -> None:
-    own.undrain()
-    until(
-        lambda: all(edge.ready or edge.halt for edge in own.edges()),
-        START_S,
-        f"not every edge of {name} is ready",
-    )

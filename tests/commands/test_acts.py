@@ -21,6 +21,7 @@ from appliance.drivers.network.status import StatusServer
 from appliance.formats.federation_site import PeerSite, decode_code, encode_code
 from appliance.formats.group import Configuration
 from appliance.formats.site import load_site
+from appliance.node import node_acts
 from appliance.roles.operator import (
     federation,
     keeping,
@@ -235,10 +236,10 @@ EDGE = "node-1/sockets/edge-0"
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_verbs, "START_S", 0.3)
-    monkeypatch.setattr(node_verbs, "STOP_S", 0.3)
-    for name in ("STOP_S", "ANSWER_S"):
-        monkeypatch.setattr(keeping, name, 0.3)
+    monkeypatch.setattr(node_acts, "START_S", 0.3)
+    for module in (keeping, node_acts, node_verbs):
+        monkeypatch.setattr(module, "STOP_S", 0.3)
+    monkeypatch.setattr(keeping, "ANSWER_S", 0.3)
     monkeypatch.setattr(federation, "ANSWER_S", 0.3)
 
 

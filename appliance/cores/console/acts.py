@@ -80,6 +80,12 @@ def unwritten(act: Act, written: Written) -> str:
     return act.unfit(written)
 
 
+def untyped(act: Act, snapshot: SiteSnapshot, about: About, typed: str) -> str:
+    """Why what was typed does not say that the act is meant; empty: it does."""
+    name = act.typed(snapshot, about)
+    return "" if name == typed else f"type {name} to say that it is meant: nothing was changed"
+
+
 def refusal(name: str, snapshot: SiteSnapshot, about: About) -> str:
     """Why the act is refused now; empty: it may be done."""
     return BY_NAME[name].refusal(snapshot, about)

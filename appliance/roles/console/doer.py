@@ -30,6 +30,7 @@ from appliance.cores.console.acts import (
     about_names,
     in_words,
     is_named,
+    untyped,
     unwritten,
 )
 from appliance.cores.console.alarm_life import AlarmLife
@@ -145,8 +146,8 @@ class Doer:
                 await asyncio.to_thread(check, act.name, order)
             except ApplianceError as error:
                 raise ActRefused(str(error)) from error
-            if (name := act.typed(snapshot, about)) != typed:
-                raise ActRefused(f"type {name} to say that it is meant: nothing was changed")
+            if why := untyped(act, snapshot, about, typed):
+                raise ActRefused(why)
             run = self._started(act, order, snapshot, who, came_from)
         finally:
             self._checking -= targets

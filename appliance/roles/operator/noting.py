@@ -35,14 +35,22 @@ def user() -> str:
     return bounded(f"terminal user {name}" + (f" for {by}" if by else ""))
 
 
-def note(nodes: Sequence[KnownNode], act: str, what: str, about: dict[str, str]) -> str:
+def note(
+    nodes: Sequence[KnownNode], act: str, what: str, about: dict[str, str], *, who: str = ""
+) -> str:
     """Have it written that `act`, in words `what`, was done and seen. Why that is not certain, in
-    words; empty: it is, or will be when there is a quorum. `nodes`: those of this machine."""
+    words; empty: it is, or will be when there is a quorum. `nodes`: those of this machine. `who`:
+    the user of this process unless said otherwise."""
     if os.environ.get(QUIET) == str(os.getppid()):
         return ""
     verb = bounded(shlex.join(["tigerchat", *sys.argv[1:]]))
     done = DoneAct(
-        act=act, what=bounded(what), who=user(), came_from="terminal", verb=verb, about=about
+        act=act,
+        what=bounded(what),
+        who=who or user(),
+        came_from="terminal",
+        verb=verb,
+        about=about,
     )
     for node in nodes:
         wish, cluster = {"note": plain(done)}, node.site.cluster
