@@ -123,3 +123,32 @@ def test_strangers_are_told_in_one_word_that_a_node_does_not_serve(tmp_path: Pat
     app = pages._config.loaded_app
     assert asyncio.run(status_of(app, "/healthz", host="x")) == (503, b"unavailable\n")
     assert asyncio.run(status_of(app, "/metrics", host="x"))[0] == 404
+
+
+def test_on_this_machine_a_secret_opens_one_session_that_ends_when_it_is_left(
+    node: NodeFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the console's socket, as its screen asks."""
+    role = ConsoleRole(node, logging.getLogger("test"), ROLES)
+
+    def asked(**request: object) -> dict[str, Any]:
+        async def run() -> dict[str, Any]:
+            said = role._on_request(dict(request))
+            return said if isinstance(said, dict) else await said
+
+        return asyncio.run(run())
+
+    role._sign_in.open()
+    secret = capsys.readouterr().out.split("one-time secret: ")[1].strip()
+    for wrong in ("", "AAAA", 7, None):
+        said = asked(secret=wrong)
+        assert "session" not in said and said["error"], wrong
+    said = asked(secret=secret)
+    assert said["who"].startswith("console session ") and said["session"] not in said["who"]
+    assert asked(session=said["session"]) == {"signed_in": True}
+    assert asked(secret=secret)["error"] == "this is not the secret printed last"
+    for other in ("", "made up", 7, None):
+        assert asked(session=other) == {"signed_in": False}
+    asked(leave=said["session"])
+    assert asked(session=said["session"]) == {"signed_in": False}
+    assert secret not in str(asked(session=""))

@@ -5,7 +5,7 @@ process takes wishes. Anything else ends the connection.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from appliance.formats.status.part import plain
 from appliance.formats.status.status import Status
 
 WISH_SIZE_MAX = 4096  # bytes of JSON
+Granted = Status | dict[str, Any]  # what a process says to a wish
 
 
 class StatusServer(QuestionServer):
-    """`status` is called for each question, `on_wish` for each wish."""
+    """`status` is called for each question, `on_wish` for each wish; one may take its time."""
 
     def __init__(
         self,
@@ -29,7 +30,7 @@ class StatusServer(QuestionServer):
         cluster: bytes,
         number: int,
         status: Callable[[], Status | dict[str, Any]],
-        on_wish: Callable[[dict[str, Any]], Status | dict[str, Any]] | None = None,
+        on_wish: Callable[[dict[str, Any]], Granted | Awaitable[Granted]] | None = None,
     ) -> None:
         super().__init__(
             path,
@@ -46,11 +47,12 @@ class StatusServer(QuestionServer):
         wish: dict[str, Any] = {}
         if body:
             try:
-                found = parse_json(body)
+                asked = parse_json(body)
             except ValueError:
                 return None
-            if not isinstance(found, dict):
+            if not isinstance(asked, dict):
                 return None
-            wish = found
-        said = self._on_wish(wish) if wish and self._on_wish else self._status()
+            wish = asked
+        found = self._on_wish(wish) if wish and self._on_wish else self._status()
+        said = await found if isinstance(found, Awaitable) else found
         return json.dumps(plain(said) if isinstance(said, Status) else said).encode()

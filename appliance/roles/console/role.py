@@ -18,7 +18,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +43,11 @@ from appliance.drivers.host.node_folder import (
     NodeFolder,
     own_secret,
 )
-from appliance.drivers.host.operator_sign_in import (
-    OperatorSignIn,
-)
+from appliance.drivers.host.operator_sign_in import OperatorSignIn
 from appliance.drivers.host.process import on_stop_signal
 from appliance.drivers.network.http_requests import Page, PageFiles, Streamed
 from appliance.drivers.network.metrics import Probes, Said, serves
-from appliance.drivers.network.operator_port import (
-    Guard,
-    OperatorPort,
-    bind,
-)
+from appliance.drivers.network.operator_port import Guard, OperatorPort, bind
 from appliance.drivers.network.pages import SafeHeaders
 from appliance.drivers.network.status import StatusServer
 from appliance.drivers.network.tls import show_certificate
@@ -68,11 +62,10 @@ from appliance.roles.console.alarm_file import AlarmFile
 from appliance.roles.console.curve_file import CurveFile
 from appliance.roles.console.curve_requests import curve_routes
 from appliance.roles.console.doer import Doer
-from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
+from appliance.roles.console.sign_ins import FRESH, SCREEN_REQUESTS, SignIns, refusal
 from appliance.roles.console.watch import ANSWER_S, POLL_S, PROBE_S, Kind, Watch, watch_of_site
 
 WEB = resources.web()
-COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 STREAMS_MAX = 32  # pages that are told each second
 SECRET_KIB = argon2.DEFAULT_MEMORY_COST  # of memory that each check of a secret fills
 # Nobody has looked for so long: then the processes are asked as seldom as this, for the alarms
@@ -140,7 +133,7 @@ class ConsoleRole:
             cluster=self._node.site.cluster,
             number=0,
             status=self._told,
-            on_wish=self._on_note,
+            on_wish=self._on_request,
         )
         await door.start()
         serving = loop.create_task(port.serve(), name="console-http")
@@ -282,8 +275,13 @@ class ConsoleRole:
     def _hurry(self) -> None:
         self._wanted.set()
 
+    def _on_request(self, asked: dict[str, Any]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """What verbs of this machine, and its screen, ask and tell."""
+        if asked.keys() & SCREEN_REQUESTS:
+            return self._sign_ins.at_the_machine(asked)
+        return self._on_note(asked)
+
     def _on_note(self, wish: dict[str, Any]) -> dict[str, Any]:
-        """What verbs of this machine ask and tell."""
         life = self.watch.console.life
         if "alarms" in wish:
             return {"alarms": life.kept()}

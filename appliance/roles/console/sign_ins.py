@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,10 +20,19 @@ from appliance.drivers.network.operator_port import secret_in
 
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 FRESH = {"cache-control": "no-store"}
+SCREEN_REQUESTS = {"secret", "session", "leave"}  # at the console's socket
 
 
 def refusal(code: int, why: str) -> Response:
     return JSONResponse({"error": why}, status_code=code, headers=FRESH)
+
+
+class SignInRefused(Exception):
+    """`code` of HTTP, and why, in words."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code, self.why = code, why
 
 
 class SignIns:
@@ -46,31 +56,40 @@ class SignIns:
 
     def who(self, request: Request) -> str:
         """The session of a request that is allowed, in words that open nothing."""
-        return f"console session {self._operator.name_of(request.cookies[COOKIE])}"
+        return self._name(request.cookies[COOKIE])
+
+    def _name(self, token: str) -> str:
+        return f"console session {self._operator.name_of(token)}"
+
+    async def at_the_machine(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What the console's screen on this machine asks: `{"secret": ...}` for a session, whether
+        `{"session": ...}` goes on, and to `{"leave": ...}` one."""
+        if "leave" in asked:
+            self._operator.leave(asked["leave"] if type(asked["leave"]) is str else None)
+            return {"signed_in": False}
+        if "session" in asked:
+            token = asked["session"]
+            return {"signed_in": type(token) is str and self._operator.knows(token)}
+        secret = asked.get("secret")
+        if type(secret) is not str:
+            return {"error": "expected the secret that the console printed last"}
+        try:
+            token = await self._session(secret, THIS_MACHINE[0])
+        except SignInRefused as refused:
+            return {"error": refused.why}
+        return {"session": token, "who": self._name(token)}
 
     async def _sign_in(self, request: Request) -> Response:
         """The secret in a JSON object: a form of another site cannot send one."""
         secret = await secret_in(request)
         if secret is None:
             return refusal(400, "expected a JSON object with the secret")
-        address = address_group(request.client.host) if request.client else ""
-        if self._is_crowded(address):
-            return refusal(503, "others are signing in; try again in a second")
-        self._waiting[address] += 1
         try:
-            async with self._entering:
-                shut = self._operator.shut_for(address)
-                if shut > 0:
-                    return refusal(429, f"too many wrong secrets; try again in {shut:.0f} s")
-                token = await asyncio.to_thread(self._operator.enter, secret, address)
-        except SecretExpired:
-            return refusal(403, "the secret has expired; a new one was printed just now")
-        finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
-        if token is None:
-            return refusal(403, "this is not the secret printed last")
+            token = await self._session(
+                secret, address_group(request.client.host) if request.client else ""
+            )
+        except SignInRefused as refused:
+            return refusal(refused.code, refused.why)
         request.state.visitor.signed_in = True
         response = Response(status_code=204)
         response.set_cookie(
@@ -83,6 +102,29 @@ class SignIns:
             samesite="strict",
         )
         return response
+
+    async def _session(self, secret: str, address: str) -> str:
+        """The token of a new session; SignInRefused."""
+        if self._is_crowded(address):
+            raise SignInRefused(503, "others are signing in; try again in a second")
+        self._waiting[address] += 1
+        try:
+            async with self._entering:
+                shut = self._operator.shut_for(address)
+                if shut > 0:
+                    raise SignInRefused(429, f"too many wrong secrets; try again in {shut:.0f} s")
+                token = await asyncio.to_thread(self._operator.enter, secret, address)
+        except SecretExpired:
+            raise SignInRefused(
+                403, "the secret has expired; a new one was printed just now"
+            ) from None
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+        if token is None:
+            raise SignInRefused(403, "this is not the secret printed last")
+        return token
 
     def _is_crowded(self, address: str) -> bool:
         """Secrets are judged one by one. A stranger waits for few, this machine for all."""
