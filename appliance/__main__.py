@@ -23,6 +23,7 @@ VERBS = {
     "restore": "Make a new cluster out of what is left of one that is gone.",
     "member": "List, add, invite, remove, promote and retire the members of a site's shards.",
     "node": "Stop, kill, drain and start a node or a process of it; let another lead.",
+    "console": "Show and act on a node on a terminal, or show it as plain text.",
     "alarm": "List the alarms of a day, say that one was seen.",
     "clock": "Bring the time of a log back that a clock was ahead of.",
     "retention": "Show and set how long messages are kept.",

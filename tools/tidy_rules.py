@@ -70,6 +70,7 @@ ONLY_IN = {
     "pyarrow": "reports",
     "pandas": "reports",
     "lmdb": "drivers/store",
+    "textual": "roles/console",  # draws on a terminal by itself, past the way out of verbs
 }
 
 # Distribution -> module, where they differ; and those that another one of the list imports.

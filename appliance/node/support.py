@@ -49,7 +49,7 @@ LOG_SIZE_MAX = 16 * MIB  # of the newest lines of the journal
 LOG_S = 86_400.0
 ENTRIES_MAX = 1_000_000  # of the journal that are looked at: others fill it too
 LEFT_OUT = b"(left out)"
-_IDENTIFIER = "tigerchat"  # what the identifiers of a node's lines begin with
+IDENTIFIER = "tigerchat"  # what the identifiers of a node's lines begin with
 _SECRET_SIZE_MIN = 12  # bytes: shorter words stand in any text
 # what people are shown once, or show: a token, the console's secret, a join code, a password in an
 # address, what a request bears
@@ -92,7 +92,7 @@ def _parts(folder: Path, site: Site, status: Status) -> Iterator[tuple[str, Call
     yield "machine.json", lambda: _json(_machine(folder))
     yield "preflight.json", lambda: _json(_differences())
     yield "disks.json", lambda: _json(_disks())
-    yield "log.txt", lambda: log_text(_journal())
+    yield "log.txt", lambda: log_text(journal_entries())
     for shard in site.shards:
         path = folder / f"shard-{shard.number}"
         if not path.exists():
@@ -174,7 +174,7 @@ def _json(value: Any) -> bytes:
 # --- the log --------------------------------------------------------------------------------------
 
 
-def _journal() -> Iterator[dict[str, Any]]:
+def journal_entries() -> Iterator[dict[str, Any]]:
     """Entries of this machine's journal, the newest first."""
     with systemd.journal.Reader() as reader:
         reader.seek_tail()
@@ -193,7 +193,7 @@ def log_text(entries: Iterable[dict[str, Any]], now_s: float | None = None) -> b
         if moment.timestamp() < oldest_s or number >= ENTRIES_MAX:
             break
         name = str(entry.get("SYSLOG_IDENTIFIER", ""))
-        if not name.startswith(_IDENTIFIER):
+        if not name.startswith(IDENTIFIER):
             continue
         line = f"{moment.isoformat()} {name}: {entry.get('MESSAGE', '')}\n".encode()
         size += len(line)

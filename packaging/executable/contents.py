@@ -1,5 +1,9 @@
 """What goes into the executable: modules that no import statement names, files, what stays out."""
 
+import pkgutil
+
+from rich import _unicode_data
+
 from appliance.__main__ import VERBS, module_of
 from appliance.node.catalogue import ROLES
 
@@ -14,6 +18,11 @@ HIDDEN = [
     "uvicorn.protocols.http.h11_impl",
     "uvicorn.lifespan.off",
     "_cffi_backend",
+    # of the console's screen: widgets, which are loaded when they are first named, and how wide
+    # characters are
+    *(f"textual.widgets._{name}" for name in ("button", "input", "loading_indicator")),
+    *(f"textual.widgets._{name}" for name in ("option_list", "static", "toast", "tooltip")),
+    *(f"rich._unicode_data.{found.name}" for found in pkgutil.iter_modules(_unicode_data.__path__)),
 ]
 
 # Never in a node: the analyst's Spark, the tests, desktop toolkits, and what builds the rest.

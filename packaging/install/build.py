@@ -76,7 +76,7 @@ fi
 STOP = """\
 if [ -d /run/systemd/system ]; then
     systemctl stop tigerchat.service tigerchat.target tigerchat-tty.service \\
-        tigerchat-disks.timer 2>/dev/null || true
+        'tigerchat-tty@*.service' tigerchat-disks.timer 2>/dev/null || true
 fi
 """
 # What was enabled of units that are gone would be said to lack them for ever.

@@ -87,7 +87,7 @@ OTHERS = """
     update begin-with|update stage|update fits|update on-start|update on-ready|update pack
     start|object serve|object shell|farm serve|farm post|federation participant|simulate
     benchmark|report|preflight|disks|version
-    alarm list|status|support|find|member list|retention show|snapshot verify
+    alarm list|console|status|support|find|member list|retention show|snapshot verify
     ship status|object id|object show
     object watch|object peers|object dump|object verify|farm dump|farm status|federation status
     inspect checkpoint|inspect segment|inspect snapshot|inspect superblock|inspect wal

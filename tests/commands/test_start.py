@@ -36,7 +36,7 @@ from tests.system.local_site import alarms_of_the_site, words_of
 SMALL = ("--geometry", "small")
 ROLES_OF_ONE_NODE = ("replica", "edge", "console", "shipper", "metadata", "farm")
 PROCESSES_OF_ONE_NODE = 2 + len(ROLES_OF_ONE_NODE)  # the launcher and the supervisor
-NO_NODE = ("tigerchat-tty.service", "tigerchat-disks.service")
+NO_NODE = ("tigerchat-tty.service", "tigerchat-tty@.service", "tigerchat-disks.service")
 
 
 class Running:

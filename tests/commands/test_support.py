@@ -111,7 +111,7 @@ def test_a_bundle_has_each_part_and_nothing_of_what_is_secret(
     chat("room", "create", "support")
     chat("send", "support", BODY, "--user", USER)
     secrets = planted(serving)
-    monkeypatch.setattr(support, "_journal", lambda: iter(told(secrets)))
+    monkeypatch.setattr(support, "journal_entries", lambda: iter(told(secrets)))
     out = tmp_path / "bundle.tar.gz"
     result = made(serving, out)
     assert result.exit_code == 0, result.output
@@ -165,7 +165,7 @@ def test_a_bundle_is_bounded_and_says_what_has_no_room(
     serving: LocalSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(support, "SIZE_MAX", 20_000)
-    monkeypatch.setattr(support, "_journal", lambda: iter([line("x" * 30_000)]))
+    monkeypatch.setattr(support, "journal_entries", lambda: iter([line("x" * 30_000)]))
     parts = dict(support.bundle(serving.place(0), dict))
     assert "log.txt" not in parts and b"'log.txt'" in parts["README.txt"]
     assert "site.toml" in parts

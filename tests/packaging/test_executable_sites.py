@@ -194,6 +194,7 @@ def test_the_console_and_kill_tests_pass_against_the_executable(
     tests = [
         "tests/system/test_kill.py::test_thirty_kills_lose_double_and_reorder_nothing",
         "tests/web/test_console_page.py",
+        "tests/commands/test_console.py",
     ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],

@@ -18,6 +18,8 @@ SHOWN_NAMES = "tests/security/test_shown.py::"
 SEND_TAIL = "tests/commands/test_send_tail.py::"
 TAIL_SHARED = "tests/commands/test_tail_shared.py::"
 CONSOLE_ACTS = "tests/roles/test_console_acts.py::"
+SCREEN = "tests/roles/test_console_screen.py::"
+SCREEN_VERB = "tests/commands/test_console.py::"
 CONSOLE_PAGE = "tests/web/test_console_page.py::"
 UPDATE = "tests/commands/test_update.py::"
 
@@ -317,6 +319,38 @@ RULES = (
         old="        if not sign_ins.allowed(request):\n"
         '            return refusal(401, "sign in first")\n        asked',
         new="        asked",
+    ),
+    Rule(
+        threat="who stands before the machine stops what runs",
+        rule="acts on its screen are for a session",
+        where="appliance/commands/console.py",
+        test=SCREEN_VERB + "test_locked_nothing_is_done_without_a_console_that_knows_who_signed_in",
+        old="        if self._locked and not self._ask(",
+        new="        if False and not self._ask(",
+    ),
+    Rule(
+        threat="who stands before the machine asks its screen for a new secret",
+        rule="a locked screen gives none",
+        where="appliance/commands/console.py",
+        test=SCREEN_VERB + "test_locked_nothing_is_done_without_a_console_that_knows_who_signed_in",
+        old="        if self._locked:\n",
+        new="        if False:\n",
+    ),
+    Rule(
+        threat="the secret is read in the log on the machine's screen",
+        rule="secrets are left out of it",
+        where="appliance/node/log_tail.py",
+        test=SCREEN_VERB + "test_the_log_never_shows_the_secret",
+        old="clean(line.encode())",
+        new="line.encode()",
+    ),
+    Rule(
+        threat="texts of strangers command the terminal of the machine's screen",
+        rule="all that is shown there is made harmless at one place",
+        where="appliance/roles/console/screen/content.py",
+        test=SCREEN + "test_text_of_strangers_is_shown_and_never_obeyed",
+        old="one_line(cell.text)",
+        new="cell.text",
     ),
     Rule(
         threat="what an act gives, a token or a file, goes to another session or twice",

@@ -151,4 +151,6 @@ def test_on_this_machine_a_secret_opens_one_session_that_ends_when_it_is_left(
         assert asked(session=other) == {"signed_in": False}
     asked(leave=said["session"])
     assert asked(session=said["session"]) == {"signed_in": False}
-    assert secret not in str(asked(session=""))
+    new = asked(renew=True)["new_secret"]
+    assert new != secret and new in capsys.readouterr().out
+    assert "session" in asked(secret=new)

@@ -34,7 +34,7 @@ def told(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_are_units() -> None:
-    assert len(UNITS) == len(ROLES) + 3, "one for each role; the supervisor's, screen's, disks'"
+    assert len(UNITS) == len(ROLES) + 4, "one for each role; the supervisor's, screens', disks'"
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

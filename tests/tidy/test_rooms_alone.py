@@ -31,8 +31,9 @@ class Hidden:
         if other not in (None, room) and not above and not tidy.reachable(room, other, allowed):
             raise ImportError(name + " is hidden from " + room)
         home = tidy_rules.ONLY_IN.get(name)
-        # a driver is why its package is there, so who may use the driver has both
-        used = (home or "").startswith("drivers/") and tidy.reachable(room, home, allowed)
+        # a room is why its package is there, so who may use the room has both
+        holders = ("drivers/", "roles/")
+        used = (home or "").startswith(holders) and tidy.reachable(room, home, allowed)
         if home is not None and home != room and not used:
             raise ImportError(name + " is hidden from " + room)
 

@@ -75,23 +75,27 @@ def plain(table: Table) -> dict[str, Any]:
     }
 
 
+def padded(table: Table) -> list[tuple[Cell, ...]]:
+    """The lines of a table, its head first: each cell as wide as its column."""
+    head = tuple(Cell(name, FAINT) for name in table.columns)
+    grid = [head, *table.rows]
+    widths = [max(len(row[i].text) for row in grid) for i in range(len(table.columns))]
+
+    def line(row: Sequence[Cell]) -> tuple[Cell, ...]:
+        return tuple(
+            Cell(
+                cell.text.rjust(width) if i in table.numbers else cell.text.ljust(width), cell.tone
+            )
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+
+    return [line(row) for row in grid]
+
+
 def lines(table: Table, paint: Callable[[str, str], str] = lambda text, _tone: text) -> list[str]:
     """Lines for a terminal. `paint(text, tone)` may colour a cell; it must not change its width."""
     if not table.rows:
         return [paint("No alarms.", GOOD)] if table.title == "Alarms" else []
-    grid = [table.columns, *(tuple(cell.text for cell in row) for row in table.rows)]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(table.columns))]
-
-    def line(texts: Sequence[str], tones: Sequence[str]) -> str:
-        cells = [
-            text.rjust(width) if i in table.numbers else text.ljust(width)
-            for i, (text, width) in enumerate(zip(texts, widths, strict=True))
-        ]
-        painted = [paint(cell, tone) for cell, tone in zip(cells, tones, strict=True)]
-        return "  ".join(painted).rstrip()
-
-    head = line(table.columns, [FAINT] * len(table.columns))
     return [
-        head,
-        *(line([cell.text for cell in row], [cell.tone for cell in row]) for row in table.rows),
+        "  ".join(paint(cell.text, cell.tone) for cell in row).rstrip() for row in padded(table)
     ]

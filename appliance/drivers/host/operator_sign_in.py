@@ -64,13 +64,17 @@ class OperatorSignIn:
 
     def open(self) -> None:
         """Tell the first secret, when somebody listens who takes it."""
-        self._renew()
+        self.renew()
 
-    def _renew(self) -> None:
+    def renew(self) -> str:
+        """Tell a new secret in the place of the last one, which opens nothing any more. Takes a
+        moment."""
         letters = "".join(secrets.choice(SECRET_LETTERS) for _ in range(SECRET_LENGTH))
         self._hash = self._hasher.hash(letters)
         self._expires = self._now() + SECRET_S
-        self._tell("-".join(letters[at : at + 4] for at in range(0, SECRET_LENGTH, 4)))
+        secret = "-".join(letters[at : at + 4] for at in range(0, SECRET_LENGTH, 4))
+        self._tell(secret)
+        return secret
 
     def shut_for(self, address: str) -> float:
         """Seconds until a secret of `address` is looked at again; 0 when it is now."""
@@ -81,7 +85,7 @@ class OperatorSignIn:
         """A new session for the right secret, else None. Takes a moment: call it in a thread, once
         at a time, and only while the door is not shut for `address`. Raises SecretExpired."""
         if self._now() >= self._expires:
-            self._renew()
+            self.renew()
             raise SecretExpired
         letters = "".join(letter for letter in secret.upper() if letter in SECRET_LETTERS)
         try:
@@ -94,7 +98,7 @@ class OperatorSignIn:
         self._sessions[_digest(token)] = self._now() + SESSION_S
         while len(self._sessions) > SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
-        self._renew()
+        self.renew()
         return token
 
     def _fail(self, address: str) -> None:

@@ -2,7 +2,8 @@
 
 Names, reasons, logs and stores hold what strangers chose, and a verb is easily written that prints
 it as it came. So the streams of a verb let no control character pass, but newline and tab. What is
-our own, a colour or the bar of a progress, goes to `bare`, beside text that was made `safe`.
+our own, a colour or the bar of a progress, goes to `bare`, beside text that was made `safe`. The
+console's screen draws by a library, past these streams: it makes its text harmless itself.
 """
 
 import contextlib

@@ -20,7 +20,7 @@ from appliance.drivers.network.operator_port import secret_in
 
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 FRESH = {"cache-control": "no-store"}
-SCREEN_REQUESTS = {"secret", "session", "leave"}  # at the console's socket
+SCREEN_REQUESTS = {"secret", "session", "leave", "renew"}  # at the console's socket
 
 
 def refusal(code: int, why: str) -> Response:
@@ -63,7 +63,11 @@ class SignIns:
 
     async def at_the_machine(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What the console's screen on this machine asks: `{"secret": ...}` for a session, whether
-        `{"session": ...}` goes on, and to `{"leave": ...}` one."""
+        `{"session": ...}` goes on, to `{"leave": ...}` one, and `{"renew": true}` for a new secret:
+        whoever may ask here may read the node's keys."""
+        if "renew" in asked:
+            async with self._entering:
+                return {"new_secret": await asyncio.to_thread(self._operator.renew)}
         if "leave" in asked:
             self._operator.leave(asked["leave"] if type(asked["leave"]) is str else None)
             return {"signed_in": False}
