@@ -21,7 +21,13 @@ from tests.ports import FreePorts
 from tests.system.chat_load import Writer, pace
 from tests.system.disk_history import SHARD_ROOM, histories
 from tests.system.ledger import Ledger, Stored, check, read
-from tests.system.local_site import LocalSite, ports_in_a_row, run, wait_until
+from tests.system.local_site import (
+    LocalSite,
+    alarms_of_the_site,
+    ports_in_a_row,
+    run,
+    wait_until,
+)
 
 PACE_S = 0.05  # between two messages of a writer
 MOVE_S = 60.0
@@ -69,6 +75,10 @@ class Moves:
         rows = run("farm", "status", "--json", *self.local).stdout.splitlines()
         views = [json.loads(row).get("view") or {} for row in rows]
         return max((view.get("publisher", 0) for view in views), default=0) - 1
+
+    def shown(self) -> str:
+        """By `status`."""
+        return run("status", *self.local).stdout
 
     def told(self) -> str:
         return run("farm", "status", *self.local).stdout
@@ -150,6 +160,7 @@ def test_a_replica_moves_to_another_node_and_back_by_its_placement_while_clients
         moves.want(0, 1, 2, NEW)
         moves.wait("node 3 came for node 0", lambda: moves.is_placed(0, {1, 2, NEW}, 0))
         assert not (site.place(0) / "shard-0").exists()
+        wait_until(lambda: not alarms_of_the_site(moves.shown()), MOVE_S, moves.shown)
         site.kill_node(0)
         site.start(0)  # it runs without a replica, and takes one when it is asked to
         moves.want(0, 0, 1, 2)
