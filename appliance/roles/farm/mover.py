@@ -26,6 +26,7 @@ from appliance.cores.directory.moving import (
     in_words,
 )
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.formats.membership import Verdict
 from appliance.formats.site import Shard
 from appliance.formats.status.farm import MovesStatus
 from appliance.roles.farm.audit import AuditTrail
@@ -42,6 +43,8 @@ from appliance.roles.operator.membership import (
 
 POLL_S = 1.0  # between two looks; a step that was refused is tried again then
 READY_S = 2.0  # for a standby to be close enough to vote; then what is wanted is looked at again
+# How a step ends that somebody had done before: who answered, and what was reported, lagged.
+ALREADY = (Verdict.ALREADY_APPLIED.name.lower(), "it is so already")
 NO_LEADER = "nobody leads the farm"
 EXPIRED = "the directory has expired: nothing moves until a majority of the farm serves"
 UNSIGNED = "the directory that tells of it is not signed yet"
@@ -129,7 +132,8 @@ class Mover:
             return
         if self._why_not(member, step) or not self._role.publisher.is_chosen(member.directory):
             return  # so it is since the group was asked
-        say, site = self._say, node.site
+        said: list[str] = []
+        say, site = said.append, node.site
         if isinstance(step, Add):
             change = addition(shard, site.nodes[step.node - 1])
             await change_members(node, shard, change, verb="", say=say, of=group)
@@ -139,10 +143,10 @@ class Mover:
         else:
             up, down = step.up - 1, step.down - 1
             await reconfigure(node, shard, up, down, verb="", say=say, of=group, ready_s=READY_S)
-        self._role.audit.note(_audited(step), "")
-
-    def _say(self, line: str) -> None:
-        self._log.info("%s", line)
+        for line in said:
+            self._log.info("%s", line)
+        if not any(line.endswith(ALREADY) for line in said):
+            self._role.audit.note(_audited(step), "")
 
 
 def _audited(step: Act) -> dict[str, Any]:

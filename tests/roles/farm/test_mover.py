@@ -178,6 +178,18 @@ def test_why_a_step_was_not_done_is_told_until_it_is(world: World) -> None:
     assert mover.told().trouble == "" and len(world.noted) == 1
 
 
+def test_what_somebody_had_done_before_is_noted_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def changed(*_: Any, say: Any, **__: Any) -> None:
+        say("member: shard 0: add node-3: already_applied")
+
+    monkeypatch.setattr(module, "change_members", changed)
+    mover = world.mover()
+    poll(world, mover)
+    assert not world.noted and mover.told().trouble == ""
+
+
 def test_a_member_that_lags_is_not_believed(world: World) -> None:
     mover = world.mover()
     world.lags = True
