@@ -104,6 +104,7 @@ class Person:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HUNG_S):
                 while words not in text_on(self.screen):
+                    assert self.screen.is_running, "it has ended"
                     await self.pilot.pause(0.01)
         text = text_on(self.screen)
         assert words in text, text
@@ -307,6 +308,24 @@ def test_it_locks_itself_when_nobody_presses_a_key(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(app_module, "IDLE_S", 0.0)
         await person.sees("Locked, as no key was pressed for a while.")
         assert port.is_locked and port.carried == []
+
+    told(port, story)
+
+
+def test_what_the_machine_refuses_is_told_and_the_screen_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = Scripted(healthy())
+    monkeypatch.setattr(app_module, "POLL_S", 0.1)
+
+    async def refused() -> None:
+        raise PermissionError(13, "Permission denied", "site.toml")
+
+    async def story(person: Person) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(port, "poll", refused)
+            await person.sees("Permission denied: 'site.toml'")
+        assert "[2 Alarms]" in await person.press("2")
 
     told(port, story)
 

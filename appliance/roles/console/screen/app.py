@@ -31,6 +31,7 @@ OVERVIEW, ALARMS, MEMBERS, LOG, NETWORK, ACTS = range(len(VIEWS))
 POLL_S = 1.0
 IDLE_S = 600.0  # without a key, then it is locked again
 COLUMNS = 20  # that left and right move by
+FAILURES = (ApplianceError, OSError)  # that are told, and tried again: the screen goes on
 SECRET_SIZE_MAX = 64  # characters that are typed
 
 
@@ -104,6 +105,8 @@ class ConsoleScreen(App[None]):
         something is for the field, and what no view knows does nothing."""
         if isinstance(event, Key):
             self._touched_s = time.monotonic()
+            if not self.query("#typed"):
+                return  # nothing is drawn yet
             if not self._typed.display and not event.is_forwarded:
                 self._keys.get(event.key, lambda: None)()
                 return
@@ -118,7 +121,7 @@ class ConsoleScreen(App[None]):
                 self._seen = True
                 if self._view == LOG:
                     await self._read_log()
-            except ApplianceError as error:
+            except FAILURES as error:
                 self._say(str(error), BAD)
             if self._is_open and time.monotonic() > self._touched_s + IDLE_S:
                 await asyncio.to_thread(self._port.lock)
@@ -280,7 +283,7 @@ class ConsoleScreen(App[None]):
             return
         try:
             secret = await asyncio.to_thread(self._port.new_secret)
-        except ApplianceError as error:
+        except FAILURES as error:
             self._say(str(error), BAD)
         else:
             self._say(f"One-time secret for the page, for half an hour: {secret}")
@@ -302,7 +305,7 @@ class ConsoleScreen(App[None]):
     async def _sign_in(self, secret: str) -> None:
         try:
             await asyncio.to_thread(self._port.sign_in, secret)
-        except ApplianceError as error:
+        except FAILURES as error:
             self._say(str(error), BAD)
         else:
             self._say("Signed in: 6 shows what may be done.", GOOD)
@@ -347,7 +350,7 @@ class ConsoleScreen(App[None]):
     async def _carry_out(self, offer: dict[str, Any], typed: str) -> None:
         try:
             await asyncio.to_thread(self._port.carry_out, offer, typed)
-        except ApplianceError as error:
+        except FAILURES as error:
             self._say(str(error), BAD)
         else:
             self._say(f"Done, and seen: {offer['sentence']}", GOOD)
