@@ -13,7 +13,7 @@ from appliance.drivers.network.joining import Gathering
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.drivers.terminal.options import accept_two_option, device_option, erase_option
 from appliance.formats.join_code import SECRET_SIZE, JoinCode, encode_join_code
-from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW
+from appliance.formats.site import SEGMENTS_MAX_HIGH, SEGMENTS_MAX_LOW, short_id
 from appliance.node import founding
 from appliance.node.new_node import PORTS_DEFAULT, fresh_id, refuse_two
 from appliance.roles.farm.node_files import FARM_PASSWORD_SIZE, make_farm_key, told_of_founding
@@ -99,7 +99,7 @@ def command(
         port_of_codes, pin = port + founding.JOIN_PORT, founding.fingerprint(folder)
 
         def listens() -> None:
-            click.echo(f"found: site {founding.short(cluster)}; on each other machine, within "
+            click.echo(f"found: site {short_id(cluster)}; on each other machine, within "
                        f"{minutes:g} minutes, one of:")  # fmt: skip
             for key in keys:
                 code = JoinCode(host, port_of_codes, cluster, pin, key)

@@ -18,7 +18,7 @@ from appliance.drivers.network.joining import ask_to_join
 from appliance.drivers.nvme.volume import GEOMETRIES
 from appliance.drivers.terminal.options import device_option, erase_option
 from appliance.formats.join_code import parse_join_code
-from appliance.formats.site import SEGMENTS_MAX_LOW
+from appliance.formats.site import SEGMENTS_MAX_LOW, short_id
 from appliance.node import founding
 from appliance.node.catching_up import start_and_watch
 from appliance.node.new_node import PORTS_DEFAULT
@@ -82,7 +82,7 @@ def _ask(code: str, folder: Path, name: str, host: str, port: int) -> None:
     told = asyncio.run(ask_to_join(parsed, own))
     founding.take(folder, told, own["public_key"], parsed.cluster)
     click.echo(f"join: this machine is node {told['index']} of site "
-               f"{founding.short(parsed.cluster)}")  # fmt: skip
+               f"{short_id(parsed.cluster)}")  # fmt: skip
 
 
 def _finish(folder: Path, *, once: bool) -> int:

@@ -43,6 +43,7 @@ EVERYTHING = "everything"  # is kept, in place of days
 ROUND_TRIP_MS_MAX = 1_000
 CLIENT_PROXIES_MAX = 64
 SITE_FILE = "site.toml"
+_EPOCH_SIZE, _SHORT_ID_SIZE = 4, 5  # bytes of a cluster's id
 FARM = "farm"  # name of the farm that the nodes of a site form
 
 
@@ -127,9 +128,19 @@ class Site:
         one, an acknowledgement may take two, and five without a heartbeat are its loss."""
         return max(1, -(-self.round_trip_ms // (2 * TICK_MS))) * TICK_MS
 
+    @property
+    def epoch(self) -> int:
+        """By which clients tell sites apart, 31 bits of the cluster's id."""
+        return int.from_bytes(self.cluster[:_EPOCH_SIZE], "little") >> 1
+
     def shards_of(self, node: int) -> list[Shard]:
         """The shards of which `node` holds a replica."""
         return [shard for shard in self.shards if node in shard.members]
+
+
+def short_id(cluster: bytes) -> str:
+    """A cluster's id as people compare it."""
+    return base64.b32encode(cluster[:_SHORT_ID_SIZE]).decode()
 
 
 def retention_days_of(text: str) -> float:

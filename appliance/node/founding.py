@@ -5,7 +5,6 @@ Nothing private of a machine leaves it: a description holds public keys and addr
 members of the site's farm share is told with the site file, to whoever answers by a code's key.
 """
 
-import base64
 import hashlib
 import subprocess
 from collections.abc import Sequence
@@ -215,8 +214,3 @@ def make_volumes(
     done = subprocess.run([*own_command(), *words], env=child_environment(), check=False)
     if done.returncode:
         raise StorageError(f"`tigerchat format` ended with code {done.returncode}; see above")
-
-
-def short(cluster: bytes) -> str:
-    """A site's id as people compare it."""
-    return base64.b32encode(cluster[:5]).decode()

@@ -35,6 +35,7 @@ from appliance.formats.toytlv.version_vectors import Vector, decode_vector, enco
 
 TRACE_SIZE = 10
 MODE_READ, MODE_WRITE, MODE_LIVE = 1, 2, 4
+_REASON_SIZE_MAX = 80  # bytes of what a peer says when it goes
 MODE_ALL = MODE_READ | MODE_WRITE | MODE_LIVE
 PING, PONG = b"ping", b"pong"
 _F, _I, _M, _R, _S, _T, _V = (ord(letter) for letter in "FIMRSTV")
@@ -267,7 +268,7 @@ def parse_bye(packet: bytes) -> str:
     """The reason that the peer gives, cut to a line."""
     _, at, end = take(packet, 0, len(packet))
     _, at = take_as(packet, at, end, _T)
-    return packet[at:end][:80].decode("utf-8", "replace")
+    return packet[at:end][:_REASON_SIZE_MAX].decode("utf-8", "replace")
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from appliance.base.limits import HTTP_HEAD_SIZE_MAX
 from appliance.formats.client.address import HEALTH_PATH
 
 _PROBES = tuple(f"{method} {HEALTH_PATH} ".encode() for method in ("GET", "HEAD"))
-_END = b"\r\n\r\n"
+HEAD_END = b"\r\n\r\n"
 
 
 def only_probe(data: bytes) -> bytes:
@@ -26,7 +26,7 @@ def only_probe(data: bytes) -> bytes:
     the node serves; else nothing."""
     if not data.startswith(_PROBES):
         return b""
-    return data[: data.index(_END)] + b"\r\nconnection: close" + _END
+    return data[: data.index(HEAD_END)] + b"\r\nconnection: close" + HEAD_END
 
 
 class Requests(h11.Connection):

@@ -47,7 +47,7 @@ from appliance.drivers.network.accepting import Listener
 from appliance.drivers.network.bearer_token import token_in
 from appliance.drivers.network.closings import CLOSE_CODES, HTTP_STATUSES
 from appliance.drivers.network.entrance import Entrance, Visitor, address_of
-from appliance.drivers.network.http_requests import only_probe
+from appliance.drivers.network.http_requests import HEAD_END, only_probe
 from appliance.drivers.network.origin import Hosts
 from appliance.drivers.network.owner import WEBSOCKET, ChatConnection, Owner
 from appliance.drivers.network.proxies import FORWARDED_FIELD, NOBODY, Proxies
@@ -303,7 +303,7 @@ class Connection(Visitor):
     def _on_head(self, data: bytes) -> None:
         assert self.transport is not None
         self._inbox += data
-        end = self._inbox.find(b"\r\n\r\n", 0, HTTP_HEAD_SIZE_MAX)
+        end = self._inbox.find(HEAD_END, 0, HTTP_HEAD_SIZE_MAX)
         if end < 0:
             if len(self._inbox) > HTTP_HEAD_SIZE_MAX:
                 self._server.counters["head_too_large"] += 1
@@ -315,7 +315,7 @@ class Connection(Visitor):
         if self.refusal is not None:
             self._turn_away(self.refusal, head)
         elif self.comes_by != HTTP:
-            self._upgrade(head[: end + 4], head[end + 4 :])
+            self._upgrade(head[: end + len(HEAD_END)], head[end + len(HEAD_END) :])
         else:
             self._pass_on(head)
 
@@ -650,7 +650,7 @@ def _rejected(protocol: ServerProtocol, refusal: Refusal) -> Any:
 
 
 def _wants_websocket(head: bytes) -> bool:
-    lines = head.split(b"\r\n\r\n", 1)[0].split(b"\r\n")
+    lines = head.split(HEAD_END, 1)[0].split(b"\r\n")
     method, _, rest = lines[0].partition(b" ")
     path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
     if method != b"GET" or path != PATH.encode():

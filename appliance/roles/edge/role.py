@@ -75,7 +75,7 @@ class EdgeRole:
         self._edge = Edge(
             geometry=geometry,
             node=settings.index,
-            epoch=int.from_bytes(site.cluster[:4], "little") >> 1,
+            epoch=site.epoch,
             shard_count=len(site.shards),
             shard_of=lambda room_id: shard_of_room(site, room_id),
             tokens=tokens,
