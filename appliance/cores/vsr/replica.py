@@ -76,6 +76,17 @@ class Replica(Member):
             timers.on_due(self)
             self.settle()
 
+    def on_quiet(self) -> None:
+        """Since the pipeline became empty no request came for a moment: whoever follows the log
+        elsewhere need not wait for the next tick to hear that all of it is committed."""
+        if self.commit_is_untold:
+            timers.tell_commit(self)
+
+    @property
+    def commit_is_untold(self) -> bool:
+        """Whether all that was prepared is committed, and the others are to hear it."""
+        return self.heartbeat_due and self.normal_primary and not self.pipeline
+
     def on_space(self, *, short: bool) -> None:
         """Whether the disk has no room left but a reserve."""
         space.on_measured(self, short=short)

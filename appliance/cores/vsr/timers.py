@@ -31,8 +31,7 @@ def on_due(member: Member) -> None:
     if timeouts["abdicate"].due:
         normal.on_abdicate_timeout(member)
     if timeouts["heartbeat"].due or member.heartbeat_due:
-        timeouts["heartbeat"].reset()
-        normal.send_heartbeat(member)
+        tell_commit(member)
     if timeouts["heartbeat_lost"].due:
         timeouts["heartbeat_lost"].start(10 + prng.below(4))
         member.mark("heartbeat_lost")
@@ -56,6 +55,13 @@ def on_due(member: Member) -> None:
     if timeouts["scrub"].due:
         timeouts["scrub"].reset()
         scrub.on_timeout(member)
+
+
+def tell_commit(member: Member) -> None:
+    """A heartbeat now; the next one a whole period later."""
+    assert member.normal_primary
+    member.timeouts["heartbeat"].reset()
+    normal.send_heartbeat(member)
 
 
 def _view_change_timeouts(member: Member) -> None:

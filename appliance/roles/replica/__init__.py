@@ -7,6 +7,7 @@
     role          makes the others and runs them: start, halt and stop, the beat, the effects
     member_links  links to the other nodes: who may speak there, who is suspicious, who joined
     frames        what is sent: signed, and on its way to members or to the client that asked
+    pauses        what it does when nothing comes
     answers       what edges and other processes of this node ask
 
 This is the loop of `cores/vsr`, whose duties stand there, turned into callbacks: `Ticks.catch_up`

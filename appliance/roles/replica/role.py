@@ -61,6 +61,7 @@ from appliance.formats.status.replica import CarryingFigures, ReplicaStatus
 from appliance.roles.replica.answers import Answers
 from appliance.roles.replica.frames import Frames
 from appliance.roles.replica.member_links import MemberLinks
+from appliance.roles.replica.pauses import Pauses
 
 EXIT_HALTED = 3
 HAND_OVER_TRIES, HAND_OVER_S = 20, 0.05  # of a primary that stops, and between two of them
@@ -113,12 +114,13 @@ class ReplicaRole:
         self._life = Lifetime()
         second, on_bug = self._each_second, self._on_bug
         self._beat = Beat(f"shard {number}", log, self._life, second=second, on_bug=on_bug)
-        self._ticks = self._beat.ticks(
+        ticks = self._beat.ticks(
             node.site.tick_ms / 1000,
             idle=lambda: idle_ticks(self._core),
             count=self._count_ticks,
             woke=self._woke,
         )
+        self._ticks = Pauses(ticks, self._life, self._core, self._perform)
         self._told: tuple[Any, ...] = ()  # the condition that this node's readers know
         self._local = LocalServer(
             self,
