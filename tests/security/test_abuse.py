@@ -69,6 +69,7 @@ class Rounds(NamedTuple):
     count: int
     quiet_s: float
     attack_s: float
+    lived: int = 0  # messages before: a site that is new takes memory with its first ten thousand
 
 
 class Bounds(NamedTuple):
@@ -83,7 +84,7 @@ class Bounds(NamedTuple):
 
 BRIEF = Rounds(1, 2.0, 7.0)  # for what does not go by the clock
 MINUTE = Rounds(1, 4.0, 14.0)
-LONG = Rounds(6, 10.0, 50.0)
+LONG = Rounds(6, 10.0, 50.0, lived=12_000)
 ONE = Rounds(2, 5.0, 15.0)
 SHORT = Bounds(p99_s=0.5, worst_s=2.0, beside=True)
 SOAK = Bounds(p99_s=0.0, worst_s=1.0, beside=False)
@@ -218,6 +219,13 @@ class Abused:
                 host.say(self.room, first, 60, "x" * 2000)  # history to ask for
                 time.sleep(0.2)  # a device's rate
 
+    def live(self, messages: int) -> None:
+        """So many messages of people who mean no harm."""
+        with self.site.chat(0, user="townsman") as townsman:
+            for first in range(1, messages + 1, 60):
+                townsman.say(self.room, first, 60, "good day")
+                time.sleep(0.2)  # a device's rate
+
     def felt(self, seconds: float, *beside: Callable[[], None]) -> Felt:
         """For so long; what is to be done `beside` may take longer."""
         for honest in (*self.talkers, self.newcomer):
@@ -241,6 +249,7 @@ class Abused:
 
     def go_through(self, names: tuple[str, ...], rounds: Rounds) -> None:
         """Quiet, then these attacks, so many times."""
+        self.live(rounds.lived)
         self.felt(2.0)  # warm
         for _ in range(rounds.count):
             tokens = {
