@@ -19,6 +19,8 @@ from appliance.formats.raft_legacy.frame import (
     Response,
 )
 
+DOUBLED_MAX = 5  # how often the pause after a lost election is doubled
+
 
 def on_timeout(m: Member) -> None:
     """Nobody leads for long enough: ask whether it makes sense to stand."""
@@ -84,8 +86,21 @@ def on_vote_response(m: Member, peer: Progress, request: Request, response: Resp
     if m.role != CANDIDATE or request.term != m.term or response.term != m.term:
         return
     peer.granted = peer.granted or response.accepted
+    if not response.accepted and not peer.pre_vote:
+        give_way(m)
     if has_grants(m):
         replication.become_leader(m)
+
+
+def give_way(m: Member) -> None:
+    """A legacy peer says no, and waits anew since our term was higher than its own. It may be the
+    only one who could be elected: stand again so late that it can stand before. How long it waits
+    is not known here, so after each election in which that happens twice as late.
+    """
+    if m.election.stand_tick > m.tick:
+        return  # another one has said so in this election
+    m.election.refusals = min(m.election.refusals + 1, DOUBLED_MAX)
+    m.election.stand_tick = m.tick + (m.settings.election_ticks_max << m.election.refusals)
 
 
 def on_pre_vote_response(m: Member, peer: Progress, request: Request, response: Response) -> None:

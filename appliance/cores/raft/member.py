@@ -46,6 +46,12 @@ class Election:
     timer_tick: int = 0  # since when it waits
     timeout: int = 0  # for so many ticks
     stand_tick: int = 0  # does not stand before this one
+    refusals: int = 0  # elections since a leader was heard in which a legacy peer said no
+
+    def end_giving_way(self, tick: int) -> None:
+        """There is a leader: the next election is another matter."""
+        if self.refusals:
+            self.refusals, self.stand_tick = 0, tick
 
 
 class Member:

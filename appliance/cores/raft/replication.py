@@ -56,6 +56,7 @@ def hear_leader(m: Member, request: Request) -> None:
         m.take_over(request.term)
     m.follow(request.source)
     m.election.contact_tick = m.tick
+    m.election.end_giving_way(m.tick)
     m.restart_timer()
 
 
@@ -124,6 +125,7 @@ def become_leader(m: Member) -> None:
     """Of our term, once. What a peer held in an earlier one says nothing about now."""
     m.role, m.leader = LEADER, m.id
     m.led_tick = m.tick
+    m.election.end_giving_way(m.tick)
     m.term_first = m.log.free
     for peer in m.peers.values():
         reset_progress(m, peer)
