@@ -66,7 +66,7 @@ class Directory:
     departed: tuple[int, tuple[int, ...]] = (0, ())  # date, members an administrator took out
     admitted: dict[int, dict[str, Any]] = field(default_factory=dict)  # guests, by id
     skipped: int = 0  # values that are no document of this farm, or too old
-    foreign: bytes = b""  # a snapshot that we cannot read, kept to be served on
+    foreign: bool = False  # began from a snapshot that we cannot read
 
     def take(self, index: int, entry: Entry) -> None:
         """One committed entry; every index is taken once, in order."""
@@ -296,9 +296,10 @@ class Directory:
     # --- snapshots --------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """The whole state: a header line with the digest of the rest, the state, the documents."""
+        """The whole state: a header line with the digest of the rest, the state, the documents.
+        Empty: it is that of a snapshot of another make, and of what came behind that one."""
         if self.foreign and not self.documents:
-            return self.foreign
+            return b""
         state = {
             "cluster": self.cluster,
             "skipped": self.skipped,
@@ -332,7 +333,7 @@ class Directory:
         lines = snapshot_lines(data)
         fresh = Directory(self.cluster, index, term)
         if lines is None:
-            fresh.foreign = data
+            fresh.foreign = True
         else:
             state = lines[0]
             fresh.skipped, fresh.date_ms = state["skipped"], state["time_ms"]

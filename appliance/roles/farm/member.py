@@ -284,14 +284,19 @@ class FarmMember:
                 self.log.warning("the farm's snapshot at %d is of another make", snapshot.index)
             self.on_applied()
         elif isinstance(word, MakeSnapshot):
-            if self.directory.index == word.index:
-                self.node.on_snapshot(word.index, self.directory.snapshot())
+            self._make_snapshot(word.index)
         elif isinstance(word, Mark):
             self.counts[word.name] += 1
         elif isinstance(word, Leave):
             raise FarmMemberOut(f"this member was taken out of farm {self.settings.farm}")
         elif isinstance(word, Halt):
             raise FarmBroken(f"farm {self.settings.farm}: {word.reason}; look at all members' logs")
+
+    def _make_snapshot(self, index: int) -> None:
+        """None where the state cannot be told whole: the last one stays, with what came behind."""
+        data = self.directory.snapshot() if self.directory.index == index else b""
+        if data:
+            self.node.on_snapshot(index, data)
 
     def _note_act(self, token: int, outcome: str) -> None:
         act = self.acts.pop(token, None)
