@@ -89,6 +89,7 @@ def _print(site: "ScreenSite", every_s: int | None) -> int:
     site.watch.poll()
     time.sleep(RATE_S)
     while True:
+        began_s = time.monotonic()
         site.watch.poll()
         parts = {
             f"{site.name}: overview": overview_lines(site.console, site.start),
@@ -100,7 +101,7 @@ def _print(site: "ScreenSite", every_s: int | None) -> int:
         if every_s is None:
             return 1 if any(alarm.severity == BAD for alarm in site.console.alarms()) else 0
         sys.stdout.flush()
-        time.sleep(every_s)
+        time.sleep(max(0.0, began_s + every_s - time.monotonic()))
 
 
 class ScreenSite:

@@ -79,7 +79,7 @@ def test_plain_text_is_printed_again_until_it_is_ended(
     monkeypatch.setattr(console_verb.time, "sleep", sleep)
     with answering(folder):
         result = plain("--local", str(folder), "--watch", "7")
-    assert pauses == [0.01, 7, 7, 7]
+    assert pauses[0] == 0.01 and all(6 < pause < 7 for pause in pauses[1:]), "less what a look took"
     assert result.output.count("local site: overview") == 3
 
 

@@ -3,6 +3,7 @@ and does not answer has `tigerchat_up` 0, and pages somebody. Who looks beside i
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from appliance.cores.console.model import Source
+from appliance.cores.console.usual import KNOWN_MINUTES_MIN
 from appliance.drivers.host.federation_file import write_federation
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
@@ -19,6 +21,7 @@ from appliance.formats.settings import SETTINGS_FILE, SHIP_FOLDER, SHIP_OFF, enc
 from appliance.formats.site import SITE_FILE
 from appliance.node.catalogue import ROLES
 from appliance.node.format_site import format_local
+from appliance.roles.console import watch as watch_module
 from appliance.roles.console.role import ConsoleRole
 from appliance.roles.console.watch import Watch, sources_of
 from tests.patience import HUNG_S
@@ -79,18 +82,37 @@ def test_who_looks_later_knows_since_when_the_console_has_seen_an_alarm(
     async def story() -> None:
         role = ConsoleRole(node, logging.getLogger(), ROLES)
         serving = asyncio.create_task(role.serve())
+        role.watch.console.usual.restore([[0, 0, [5000] * KNOWN_MINUTES_MIN]])
         await until(lambda: role.watch.console.alarms() != ())
         seen = {
             (alarm.name, alarm.subject): alarm.since_ms for alarm in role.watch.console.alarms()
         }
         await asyncio.to_thread(later.remember)
+        known = {(alarm.name, alarm.subject): alarm.since_ms for alarm in later.console.alarms()}
+        await asyncio.to_thread(later.poll)
+        assert later.console.seen().usual_us == {(0, 0): 5000}, "and how long writes usually take"
         role._stopped.set()
         assert await serving == 0
-        known = {(alarm.name, alarm.subject): alarm.since_ms for alarm in later.console.alarms()}
         assert seen and seen.items() <= known.items()
 
     with process_kept(monkeypatch):
         asyncio.run(story())
+
+
+def test_processes_are_asked_at_once_so_that_one_that_hangs_delays_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = open_node(folder)
+    watch = Watch(folder / SITE_FILE, node.site, lambda site: neighbours(folder, site), ROLES)
+    together = threading.Barrier(len(list(sources_of(neighbours(folder, node.site), ROLES))))
+
+    def ask(*_: object, **__: object) -> None:
+        together.wait(HUNG_S)
+
+    monkeypatch.setattr(watch_module, "ask_status", ask)
+    watch.poll()
+    asyncio.run(watch.poll_beside())
+    assert set(watch.answers.values()) == {None}
 
 
 def test_an_answer_that_cannot_be_read_counts_as_none_and_is_told_once(

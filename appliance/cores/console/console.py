@@ -23,7 +23,7 @@ from appliance.cores.console.model import (
 )
 from appliance.cores.console.remedies import REMEDIES
 from appliance.cores.console.screen import tables
-from appliance.cores.console.usual import Usual
+from appliance.cores.console.usual import Usual, usual_told
 from appliance.formats.site import Site
 from appliance.formats.site_view import SiteView
 
@@ -59,7 +59,8 @@ class Console:
         self.view = learned(self.view, answers)
         found = take_snapshot(self.view, answers, self._rates, self._clock, now_ms, wall_ms)
         self.usual.on_poll(found)
-        self._snapshot = replace(found, usual_us=self.usual.medians)
+        usual_us = usual_told(answers) | self.usual.medians
+        self._snapshot = replace(found, usual_us=usual_us)
         self._alarms = alarms(self._snapshot, self._alarms)
         self.life.on_poll(self._alarms, now_ms=now_ms, wall_ms=wall_ms)
         self._history.append(_point(self._snapshot))

@@ -6,11 +6,22 @@ from statistics import median_low
 from typing import Any
 
 from appliance.cores.console.alarms import P99_WRITES_MIN
-from appliance.cores.console.model import SiteSnapshot
+from appliance.cores.console.model import Answers, SiteSnapshot, told
+from appliance.formats.status.console import ConsoleStatus
 
 MINUTE_MS = 60_000
 DAY_MINUTES = 1440
 KNOWN_MINUTES_MIN = 60  # of fewer, nothing is usual yet
+
+
+def usual_told(answers: Answers) -> dict[tuple[int, int], int]:
+    """What consoles of this machine know to be usual, as `Usual.medians` has it: who has just begun
+    to look, as a verb has, knows nothing of a day."""
+    found: dict[tuple[int, int], int] = {}
+    for _, status in told(answers, ConsoleStatus):
+        for shard, node, usual_us in status.usual_us:
+            found.setdefault((shard, node), usual_us)
+    return found
 
 
 class Usual:

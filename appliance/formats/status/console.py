@@ -27,7 +27,8 @@ class OperatorAct(Part, frozen=True, kw_only=True):
 
 class ConsoleStatus(Status, frozen=True, kw_only=True):
     """`since`: of each alarm its name, its subject, and since when it holds, in milliseconds of the
-    machine's clock that only goes forward."""
+    machine's clock that only goes forward. `usual_us`: of a shard's replica on a node, in
+    microseconds, the median of its durable writes over a day."""
 
     kind: ClassVar = "console"
 
@@ -37,3 +38,4 @@ class ConsoleStatus(Status, frozen=True, kw_only=True):
     connection_events: dict[str, int] = {}
     operator_acts: list[OperatorAct] = []  # the newest of them, oldest first
     audit_waiting: int = 0  # records that are not written yet
+    usual_us: list[tuple[int, int, int]] = []  # shard, node, and that; none where it is not known

@@ -174,6 +174,7 @@ class ConsoleRole:
             connection_events=self._connections(),
             operator_acts=self.doer.told(),
             audit_waiting=self.doer.trail.counts().waiting,
+            usual_us=[(*at, us) for at, us in self.watch.console.usual.medians.items()],
         )
 
     def _listen(self) -> socket.socket:

@@ -98,9 +98,9 @@ class Watch:
                 self.console.remember(told.since)
 
     def poll(self) -> None:
-        """One look, from a program that does nothing else."""
+        """One look, from a program that does nothing else: a process that hangs delays no other."""
         self._site.poll()
-        self._observe([self._ask(source) for source in self._sources])
+        self._observe(list(self._pool.map(self._ask, self._sources)))
 
     async def poll_beside(self) -> None:
         """One look, from within a loop: a process that hangs delays no other."""

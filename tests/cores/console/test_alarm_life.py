@@ -187,6 +187,18 @@ def test_durable_writes_are_slow_against_their_own_median_of_a_day() -> None:
             again.usual.restore(broken)  # type: ignore[arg-type]
 
 
+def test_who_has_just_begun_to_look_takes_what_is_usual_from_a_console() -> None:
+    """As a verb, or the machine's own screen."""
+    said: dict[str, Any] = {"since": [], "usual_us": [(0, 0, 2000), (0, 1, 5000)]}
+    raw = writing(4100) | {Source("console", 1, 0): said}
+    slow = [("flush_slow", "shard 0 on node-0")]
+    assert names(lived(raw)) == slow
+    own = Console(SiteView(site()))
+    own.usual.restore([[0, node, [3000] * usual.KNOWN_MINUTES_MIN] for node in range(3)])
+    poll(own, raw, now_ms=0, wall_ms=WALL_MS)
+    assert names(own) == [], "what it knows itself counts"
+
+
 def test_quick_disks_are_not_slow_by_some_microseconds() -> None:
     console = Console(SiteView(site()))
     after(console, usual.KNOWN_MINUTES_MIN + 1, writing(30))

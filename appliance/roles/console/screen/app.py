@@ -116,6 +116,7 @@ class ConsoleScreen(App[None]):
 
     async def _watch(self) -> None:
         while True:
+            began_s = time.monotonic()
             try:
                 await self._port.poll()
                 self._seen = True
@@ -128,7 +129,7 @@ class ConsoleScreen(App[None]):
                 self._put_away()
                 self._say("Locked, as no key was pressed for a while.")
             self._draw()
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(max(0.0, began_s + POLL_S - time.monotonic()))
 
     async def _read_log(self) -> None:
         self._log_lines = await asyncio.to_thread(self._port.log)
