@@ -54,7 +54,8 @@ P99_WRITES_MIN = 200  # of fewer, a p99 says nothing
 WRITE_P99_US_MAX = 100_000  # durable journal writes slower than this are felt by everybody
 # Per cent of a volume's extents, or of its disk, that are taken: an alarm, which says how bad.
 SPACE_PERCENT = (80, 90, 95)
-CLOCK_ERROR_MS_MIN = 1000  # a wall clock that is off by more is told
+# A wall clock that is off by so much is told: of a second, the way between nodes may hide a part.
+CLOCK_ERROR_MS_MIN = 900
 LOG_AHEAD_MS_LONG = 60_000  # what is less passes by itself, before anybody could do a thing
 GIB = 1 << 30  # bytes
 

@@ -412,6 +412,15 @@ def test_a_clock_that_jumps_is_told_for_ten_minutes(jump_ms: int, words: str | N
     assert console.alarms() == ()
 
 
+def test_a_clock_that_is_off_by_a_second_is_named_though_the_way_to_it_hides_a_part() -> None:
+    for error_us, found in ((900_000, 1), (-998_000, 1), (899_000, 0)):
+        answers = healthy()
+        for source, answer in answers.items():
+            if source.kind == "replica":
+                answers[source] = answer | {"clock": {"errors_us": {"2": error_us}}}
+        assert names(looked(answers)) == [("clock", "node-2")] * found, error_us
+
+
 @pytest.mark.parametrize(
     ("agreed", "text"),
     [
@@ -423,7 +432,7 @@ def test_a_wrong_clock_is_named_by_its_node_once(agreed: bool, text: str) -> Non
     answers = healthy()
     for source, answer in answers.items():
         if source.kind == "replica":
-            errors = {"0": 0, "1": -3_600_000_000, "2": 999_000}
+            errors = {"0": 0, "1": -3_600_000_000, "2": 899_000}
             answers[source] = answer | {"clock": {"agreed": agreed, "errors_us": errors}}
     (alarm,) = looked(answers).alarms()
     assert (alarm.name, alarm.severity, alarm.subject) == ("clock", "warn", "node-1")
