@@ -155,7 +155,12 @@ def test_curves_of_the_past_are_drawn_told_in_words_and_of_an_hour_or_a_day(
     assert faults == []
 
 
-def test_a_kill_shows_and_passes_when_the_node_is_back(
+def on_terminal(site: LiveSite) -> str:
+    """The machine's own screen as plain text, without its line ends."""
+    return " ".join(forked.run(["console", "--plain", "--local", site.folder]).stdout.split())
+
+
+def test_a_kill_is_named_on_page_and_terminal_until_the_node_is_started_as_they_say(
     context: BrowserContext, site: LiveSite
 ) -> None:
     page = sign_in(context, site, node=1)
@@ -172,10 +177,14 @@ def test_a_kill_shows_and_passes_when_the_node_is_back(
     page.set_viewport_size({"width": 1300, "height": 900})
     down.get_by_text("What to do").click()
     expect(down).to_contain_text("Its supervisor starts it again")
+    remedy = "`tigerchat start --node-folder F`"
+    expect(down).to_contain_text(remedy)
+    assert "replica_down shard 0 on node-0" in (told := on_terminal(site)) and remedy in told
     down.get_by_role("button", name="Seen").click()
     expect(down.locator(".seen")).to_contain_text("seen by console session")
     site.start(0)
     expect(down).to_have_count(0)
+    assert "replica_down" not in on_terminal(site)
     page.locator(".past summary").click()
     past = page.locator('[data-past="replica_down"]').first
     expect(past).to_contain_text("shard 0 on node-0")

@@ -10,7 +10,11 @@ class Remedy:
     acts: tuple[str, ...] = ()  # of the table of acts, by name
 
 
-START_AGAIN = "Its supervisor starts it again; if it stays away, read the node's output."
+START_AGAIN = (
+    "Its supervisor starts it again, but for what an operator has stopped. Where all of the node "
+    "is down, start that: `systemctl start tigerchat`, or `tigerchat start --node-folder F`. If it "
+    "stays away, read the node's output."
+)
 FARM_BACK = "Bring members back until a majority of them serves: `tigerchat farm status`."
 
 REMEDIES: dict[str, Remedy] = {

@@ -47,8 +47,10 @@ LOST = """\
 replica_down  shard 0 on node-2  for 0 s
   does not answer
   A replica on this machine does not answer.
-  What to do: Its supervisor starts it again; if it stays away, read the node's
-  output."""
+  What to do: Its supervisor starts it again, but for what an operator has
+  stopped. Where all of the node is down, start that: `systemctl start
+  tigerchat`, or `tigerchat start --node-folder F`. If it stays away, read the
+  node's output."""
 
 
 def lost() -> Raw:
