@@ -102,6 +102,7 @@ HDFS_FILES = (
     "tests/reports/test_whole_way.py",
     "tests/system/test_restore.py",
     "tests/system/test_shipping.py",
+    "tests/web/test_planted_faults.py",
 )
 
 # Files with tests that need the executable of this tree, frozen by whoever comes first.
