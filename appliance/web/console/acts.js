@@ -194,9 +194,9 @@ export function ActList({ acts, waiting, feed }) {
       (act) => html`<li key=${act.number} data-act=${act.number} data-state=${act.state}
         class=${`tone-${TONES[act.state]}`}><span class="lamp" />
         <time>${moment.format(act.at_ms)}</time> <b>${act.what}</b>
-        <span class="state">${act.state}</span> <span class="words">${act.words}</span>
-        <${Given} act=${act} feed=${feed} />
-        <span class="who">${act.who}, from ${act.came_from};
+        ${" "}<span class="state">${act.state}</span> <span class="words">${act.words}</span>
+        ${" "}<${Given} act=${act} feed=${feed} />
+        ${" "}<span class="who">${act.who}, from ${act.came_from};
           ${" "}${act.recorded ? "in the audit" : act.state === "running" ? "" : "audit waits"}
         </span></li>`,
     )}</ol></section>`;

@@ -81,7 +81,7 @@ function PastAlarms({ alarms }) {
     <ol tabindex="0" aria-label="Alarms that are over, the newest first">${alarms.map(
       (alarm, at) => html`<li key=${at} data-past=${alarm.name}>
         <time>${moment(alarm.raised_ms)} to ${moment(alarm.cleared_ms)}</time>
-        ${" "}<b>${alarm.name.replaceAll("_", " ")}</b> ${alarm.subject}
+        ${" "}<b>${alarm.name.replaceAll("_", " ")}</b> ${alarm.subject}:
         ${" "}<span class="words">${alarm.text}</span>
         ${alarm.seen_by && html` <span class="who">seen by ${alarm.seen_by}</span>`}</li>`,
     )}</ol></details>`;
