@@ -16,7 +16,7 @@ from appliance.drivers.chat.errors import Refused
 from appliance.drivers.terminal.options import SiteWords, site_options
 from appliance.formats.client.rooms import RoomAnswer, RoomItem, RoomState
 from appliance.formats.client_errors import FrameUnknown
-from appliance.formats.room_limits import ALL, MODERATORS, whom_text
+from appliance.formats.room_limits import ALL, MODERATORS, whom_text, whom_words
 from appliance.formats.room_name import room_name_fault
 
 Callback = Callable[..., Any]
@@ -149,7 +149,7 @@ def rights(
     click.echo(f"{safe(state.name)}  {'closed' if state.closed else 'open'}  {words}")
     for right, text in limits.items():
         if text != ALL:
-            click.echo(f"  {right}: {safe(', '.join(_users(text))) or text}")
+            click.echo(f"  {right}: {safe(whom_words(text))}")
 
 
 def _whom(words: tuple[str, ...]) -> str | None:

@@ -82,6 +82,11 @@ def whom_text(whom: Whom) -> str:
     return whom if isinstance(whom, str) else "\n".join(_USER + name for name in whom)
 
 
+def whom_words(text: str) -> str:
+    """What `whom_text` gave, for people."""
+    return ", ".join(line.removeprefix(_USER) for line in text.split("\n"))
+
+
 def _is_user(name: str) -> bool:
     return name.isprintable() and 1 <= len(name.encode()) <= AUTHOR_NAME_SIZE_MAX
 

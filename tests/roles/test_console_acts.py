@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from appliance.__main__ import main
@@ -23,12 +22,9 @@ from appliance.cores.console.about import About
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.status import StatusServer
-from appliance.formats.checkpoint import POLICY, ROOM_ROW
 from appliance.formats.client.rights import RIGHTS
 from appliance.formats.geometry import RECORD_SIZE
-from appliance.formats.policy_bits import POLICY_CLOSED
 from appliance.formats.record import BODY, BODY_LEN
-from appliance.formats.room_name import room_id_of
 from appliance.formats.segment import RING_HEAD_SIZE
 from appliance.formats.site import SITE_FILE, load_site
 from appliance.node.catalogue import ROLES
@@ -569,45 +565,6 @@ def test_what_is_not_taken_is_given_no_more_after_a_while(
             assert here.doer.told()[0].gives == "" and here.doer.take(number, WHO[0]) is None
             assert here.doer._runs[0].outcome is None
             monkeypatch.undo()
-
-    make_site(1).run(story)
-
-
-def test_a_room_is_created_by_the_site_once(make_site: MakeSite) -> None:
-    async def story(site: WiredSite) -> None:
-        role = await site.start_replica(0)
-        await until(lambda: role.status().status == "normal")
-        async with console(site) as here:
-            for words in ("created", "it exists"):
-                number = await here.begin("room-create", About(), room="general")
-                assert await here.ended(number) == ("done", words)
-            assert "allowed: 1 to" in await here.refusal("room-create", About(), room=" x")
-            assert role._rooms.room_row(room_id_of("general")) is not None
-
-    make_site(1).run(story)
-
-
-def test_a_room_is_closed_and_opened_again_through_an_edge(make_site: MakeSite) -> None:
-    async def story(site: WiredSite) -> None:
-        role = await site.start_replica(0)
-        await until(lambda: role.status().status == "normal")
-        await site.start_edge(0)
-        async with console(site) as here:
-            number = await here.begin("room-create", About(), room="general")
-            assert (await here.ended(number))[0] == "done"
-            for act, words in (("room-close", "closed"), ("room-reopen", "open")):
-                number = await here.begin(act, About(), room="general")
-                assert await here.ended(number) == ("done", words)
-                row = role._rooms.room_row(room_id_of("general"))
-                assert row is not None
-                bits = int(np.frombuffer(row, ROOM_ROW, 1)[0]["policy"].view(POLICY)["bits"])
-                assert bits == (POLICY_CLOSED if words == "closed" else 0)
-            number = await here.begin("room-close", About(), room="nowhere")
-            state, words = await here.ended(number)
-            assert state == "failed" and "nowhere" in words, "a room that is not there"
-            (site.folder / "token.key").rename(site.folder / "elsewhere")
-            why = await here.refusal("room-close", About(), room="general")
-            assert "tokens are signed with it" in why
 
     make_site(1).run(story)
 

@@ -93,6 +93,8 @@ def test_every_act_is_done_on_the_page_and_refused_alike_by_page_and_verb(
     operator.do("room-create", room="operators")
     operator.do("room-close", room="operators")
     operator.do("room-reopen", room="operators")
+    operator.do("room-rename", room="operators", new_name="those at work")
+    operator.do("room-rights", room="operators", send="moderators")
     operator.do("token", user="anna")
     operator.do("retention-show")
     operator.do("retention-set", days="30")

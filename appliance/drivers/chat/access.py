@@ -17,6 +17,8 @@ TOKEN_FILE_SIZE_MAX = 16_384
 SESSION_TTL_S = 12 * 3600
 Rights = dict[str, list[str]]  # room pattern -> names of rights
 RIGHTS_USUAL: Rights = {"*": ["read", "send", "moderate"]}
+# For operators, whom a room's own rights must not keep out: else it could be left to nobody.
+RIGHTS_OPERATOR: Rights = {"*": ["admin"]}
 RIGHTS_IMPORT: Rights = {"*": ["read", "send", "moderate", "import"]}
 
 

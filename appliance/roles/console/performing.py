@@ -13,9 +13,10 @@ from appliance.base.printable import one_line
 from appliance.cores.console.about import About
 from appliance.cores.console.acts import BY_NAME
 from appliance.cores.console.alarm_life import AlarmLife, not_held
+from appliance.cores.console.room_acts import whom_written
 from appliance.cores.console.site_acts import NO_NODE_ADDED, NO_SHIPPER, SHIPPER
 from appliance.cores.console.stakes import NONE, replica_shard
-from appliance.drivers.chat.access import Access, local_access, local_token
+from appliance.drivers.chat.access import RIGHTS_OPERATOR, Access, local_access, local_token
 from appliance.drivers.chat.at_room import at_room
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.token import parse_duration, parse_rights
@@ -23,7 +24,8 @@ from appliance.drivers.host import clock
 from appliance.drivers.host.node_folder import NodeFolder
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.author import OPERATOR
-from appliance.formats.client.rooms import RoomState
+from appliance.formats.client.rooms import RoomRightsAnswer, RoomState
+from appliance.formats.room_limits import Limits, whom_words
 from appliance.formats.site import SITE_FILE
 from appliance.roles.console.verb_process import run_verb
 from appliance.roles.operator.clock_correcting import correct_to
@@ -179,7 +181,7 @@ async def _token(order: Order) -> Outcome:
 
 
 def _access(order: Order) -> Access:
-    return local_access(local_folder(order.node) or order.node.path, OPERATOR)
+    return local_access(local_folder(order.node) or order.node.path, OPERATOR, RIGHTS_OPERATOR)
 
 
 def _closed(*, closed: bool) -> Perform:
@@ -193,6 +195,28 @@ def _closed(*, closed: bool) -> Perform:
         return Outcome("closed" if state.closed else "open")
 
     return run
+
+
+async def _renamed(order: Order) -> Outcome:
+    access = await asyncio.to_thread(_access, order)
+
+    async def ask(client: Client, room_id: UUID) -> RoomState:
+        return await client.rename_room(room_id, order.written["new_name"])
+
+    state = await at_room(access, order.written["room"], ask)
+    return Outcome(f"it is called {state.name}")
+
+
+async def _limited(order: Order) -> Outcome:
+    access = await asyncio.to_thread(_access, order)
+    wanted = {right: whom_written(order.written[right]) for right in Limits._fields}
+
+    async def ask(client: Client, room_id: UUID) -> RoomRightsAnswer:
+        return await client.room_rights(room_id, **wanted)
+
+    told = await at_room(access, order.written["room"], ask)
+    may = {right: whom_words(getattr(told, right)) for right in Limits._fields}
+    return Outcome("; ".join(f"{right}: {who}" for right, who in may.items()))
 
 
 async def _member_add(order: Order) -> None:
@@ -287,6 +311,8 @@ PERFORM: dict[str, Perform] = {
     "room-create": _room_create,
     "room-close": _closed(closed=True),
     "room-reopen": _closed(closed=False),
+    "room-rename": _renamed,
+    "room-rights": _limited,
     "token": _token,
     "member-add": _member_add,
     "support": _support,
@@ -301,6 +327,8 @@ CHECKS: dict[str, Callable[[Order], object]] = {
     "farm-place": _check_names,
     "room-close": _access,
     "room-reopen": _access,
+    "room-rename": _access,
+    "room-rights": _access,
     "token": signed_token,
     "member-add": _check_member_add,
 }

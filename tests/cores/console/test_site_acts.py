@@ -103,9 +103,27 @@ def test_what_is_to_be_written_is_asked_for_and_judged() -> None:
     assert "write first: Name of the user" in unwritten(BY_NAME["token"], {"rights": "r"})
 
 
+def test_a_new_name_and_rights_of_a_room_are_judged_before_anybody_is_asked() -> None:
+    rename, rights = BY_NAME["room-rename"], BY_NAME["room-rights"]
+    assert unwritten(rename, {"room": "a", "new_name": "b"}) == ""
+    assert unwritten(rename, {"room": "a"}) == "write first: Its new name"
+    for wrong in ({"room": " a", "new_name": "b"}, {"room": "a", "new_name": " b"}):
+        assert "no space at either end" in unwritten(rename, wrong)
+    usual = {asked.name: asked.usual for asked in rights.asks} | {"room": "a"}
+    assert unwritten(rights, usual).startswith("nothing is to be changed: write who may")
+    for right, who in (
+        ("read", "moderators"), ("send", "anna, Bo Berg"), ("send", "all"), ("moderate", "anna"),
+    ):  # fmt: skip
+        assert unwritten(rights, usual | {right: who}) == "", (right, who)
+    for right, who in (("moderate", "moderators"), ("send", "anna,,bo"), ("read", "a\nb")):
+        assert unwritten(rights, usual | {right: who}).startswith(f"{right} is "), (right, who)
+    assert "no space at either end" in unwritten(rights, usual | {"room": " a", "read": "all"})
+
+
 def test_rooms_and_standbys_need_a_quorum() -> None:
     few = seen(without(world(), 1, 2))
-    for act in ("room-create", "room-close", "room-reopen", "member-add"):
+    rooms = ("room-create", "room-close", "room-reopen", "room-rename", "room-rights")
+    for act in (*rooms, "member-add"):
         assert why(act, seen(world())) == ""
         assert why(act, few).startswith("shard 0 has 1 of 2 needed replicas: ")
 
