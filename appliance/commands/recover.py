@@ -17,6 +17,8 @@ import click
 
 from appliance.base.errors import ConfigurationError, StorageError
 from appliance.base.printable import counted
+from appliance.cores.console.about import About
+from appliance.cores.console.volume_acts import no_voucher, vouching_refusal
 from appliance.drivers.host.durable_file import unusable, write_durable
 from appliance.drivers.host.moved import say_moved
 from appliance.drivers.host.node_folder import (
@@ -30,6 +32,7 @@ from appliance.drivers.host.process import die_with_parent
 from appliance.drivers.nvme.volume import GEOMETRIES, file_in
 from appliance.formats.envelope import OPERATION_NOOP
 from appliance.formats.site import Shard
+from appliance.node.acting import ActSite
 from appliance.node.catching_up import start_and_watch, superblock_of
 from appliance.roles.operator.membership import begin_text
 from appliance.roles.operator.session import OperatorSession
@@ -37,12 +40,11 @@ from appliance.roles.operator.volumes import (
     check_room,
     claim_node_devices,
     identities,
+    lost_volumes,
     make_volumes,
     mark_formatted,
     volume_complete,
 )
-
-REPLICAS_MIN = 3  # in a smaller group nothing can be committed without the lost one
 
 
 @click.command("recover")
@@ -102,18 +104,12 @@ def command(
     if moved:
         _let_in(node)
         return
-    lost = [shard for shard in node.held if not volume_complete(node.volume(shard.number))]
-    if not lost:
-        raise ConfigurationError(
-            f"{folder} lacks no volume: nothing to recover; a volume that is broken beyond repair "
-            f"has to be moved away first ({node.volume(node.shards[0].number)})"
-        )
+    lost = lost_volumes(node)
     die_with_parent()
     try:
         with identities(node, lost):
             claim_node_devices(node, lost, list(devices), geometry, erase)
-            for shard in lost:
-                asyncio.run(_vouch(node, shard, patience))
+            _vouched(node, lost, patience)
             check_room(folder, [(node, shard) for shard in lost], geometry)
             make_volumes(node, geometry, click.echo, lost, brief=brief)
         make_sockets_folder(node.path)
@@ -121,7 +117,25 @@ def command(
     except OSError as error:
         path = Path(os.fsdecode(error.filename)) if error.filename else folder
         raise unusable(path, error) from error
-    ctx.exit(start_and_watch(node, lost, verb="recover", once=once))
+    ctx.exit(start_and_watch(node, lost, verb="recover", once=once, then=lambda: _record(node)))
+
+
+def _record(node: NodeFolder) -> None:
+    ActSite(node.path, node.path, node.site).record("recover", About(node.settings.index))
+
+
+def _vouched(node: NodeFolder, lost: list[Shard], patience_s: float) -> None:
+    """Have the others say what the lost volumes may have acknowledged. Where they do not, the
+    sentence of the console's act stands before theirs, if it knows why."""
+    try:
+        for shard in lost:
+            asyncio.run(_vouch(node, shard, patience_s))
+    except StorageError as error:
+        seen = ActSite(node.path, node.path, node.site).seen()
+        why = vouching_refusal(seen, node.settings.index)
+        if not why:
+            raise
+        raise StorageError(f"{why} ({error})") from error
 
 
 def _let_in(node: NodeFolder) -> None:
@@ -169,12 +183,8 @@ async def _vouch(node: NodeFolder, shard: Shard, patience_s: float) -> None:
             "`tigerchat member add`"
         )
     votes = group.members.index(replica_id) < group.replica_count
-    if votes and group.replica_count < REPLICAS_MIN:
-        raise StorageError(
-            f"shard {shard.number} has {group.replica_count} replicas: nobody else can vouch for "
-            "what the lost one acknowledged; only a copy of its folder can bring it back that was "
-            "made after it had stopped for the last time"
-        )
+    if votes and (why := no_voucher(shard.number, group.replica_count)):
+        raise StorageError(why)
     begin = view + 2 if votes else 0
     write_durable(node.path / group_name(shard.number), begin_text(group, begin))
     click.echo(

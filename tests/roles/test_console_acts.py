@@ -3,6 +3,7 @@ at a time, and written into shard 0. Who keeps the processes is scripted, replic
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import json
 import logging
@@ -19,6 +20,7 @@ import pytest
 from appliance.__main__ import main
 from appliance.base.errors import StorageError
 from appliance.cores.console.about import About
+from appliance.cores.console.act import said
 from appliance.drivers.host.node_folder import SOCKETS_FOLDER, open_node
 from appliance.drivers.network.ask import ask_status
 from appliance.drivers.network.status import StatusServer
@@ -241,6 +243,24 @@ def test_what_does_not_come_about_is_told_as_not_seen(
                 "not seen", "not seen in 60 s: keeper of node-0 to end; look at its output"
             )  # fmt: skip
             monkeypatch.undo()
+
+    make_site(1).run(story)
+
+
+def test_an_act_that_takes_long_tells_at_each_poll_how_far_it_is(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        async with console(site) as here:
+            here.kept.deaf = True
+            await here.begin("stop", KEEPER)
+            (run,) = here.doer._runs
+            assert run.act is not None
+            for far in ("1 of 3", "2 of 3"):
+                run.act = dataclasses.replace(run.act, waits=said(far))
+                await here.poll()
+                assert here.doer.told()[0].words == f"waits for {far}"
+            run.about = About(9, "keeper")  # of which the console has not heard yet
+            await here.poll()
+            assert here.doer.told()[0].state == "running"
 
     make_site(1).run(story)
 

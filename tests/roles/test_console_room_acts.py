@@ -1,4 +1,5 @@
-"""Acts of the console on rooms, by a real replica and edge."""
+"""Acts of the console on rooms and volumes. Who keeps the processes is scripted, replicas and edges
+are real."""
 
 import numpy as np
 
@@ -68,3 +69,21 @@ def test_a_room_is_closed_and_opened_again_through_an_edge(make_site: MakeSite) 
                 assert "tokens are signed with it" in why
 
     make_site(1).run(story)
+
+
+def test_no_volume_is_made_anew_that_lies_there(make_site: MakeSite) -> None:
+    async def story(site: WiredSite) -> None:
+        roles = [await site.start_replica(index) for index in (1, 2)]
+        await until(lambda: all(role.status().status == "normal" for role in roles))
+        async with console(site) as here:
+            halt = {"pid": None, "ready": False, "halt": "VOLUME_COPIED"}
+            here.kept.children["replica-0"] |= halt
+            assert (await here.refusal("recover", About(0), "node-0")).startswith(
+                f"{site.node(0)} lacks no volume: nothing to recover; a volume that is broken"
+            )
+            (site.node(0) / "shard-0").rename(site.node(0) / "shard-0.lost")
+            assert await here.refusal("recover", About(0), "") == (
+                "type node-0 to say that it is meant: nothing was changed"
+            )
+
+    make_site(3).run(story)

@@ -228,6 +228,8 @@ def test_a_node_joins_votes_and_one_is_recovered_while_clients_write(
     assert not violations, "\n".join(f"{v.kind}: {v.text}" for v in violations[:10])
     said = [row for row in stored[0] if row.room != SHARD_ROOM]  # there stand the operator's acts
     assert len(said) == ledger.counts["invoke"] + ROOMS
+    acts = [row.body for row in stored[0] if row.room == SHARD_ROOM]
+    assert any('"do":"recover"' in body.replace(" ", "") for body in acts), acts
 
 
 async def say(endpoint: Endpoint, token: Callable[[], str], room: str) -> None:
@@ -266,5 +268,6 @@ def test_two_of_three_wiped_nodes_are_not_recovered(tmp_path: Path, free_ports: 
             removal.remove(site.place(node) / "shard-0")
         said = refused("recover", "--node-folder", str(site.place(0)), "--patience", "1")
         assert "could not be committed in 1 s" in said
+        assert "of 2 needed replicas: no change of its members can be committed" in said
         assert not (site.place(0) / "shard-0").exists()
         assert not list(site.place(0).glob("*.group"))

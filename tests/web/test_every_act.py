@@ -125,6 +125,9 @@ def test_every_act_is_done_on_the_page_and_refused_alike_by_page_and_verb(
     operator.do("promote", {"node": 3, "other": 1})
     operator.do("retire", {"node": 3, "other": 1})
     operator.do("remove", {"node": 3})
+    lost = folder / "node-2" / "shard-0"
+    lost.rename(lost.with_name("shard-0.lost"))
+    operator.do("recover", {"node": 2})
     assert operator.done == BY_NAME.keys() - ELSEWHERE
     expect(operator.page.locator(".done li", has_text="audit waits")).to_have_count(0)
 

@@ -23,9 +23,17 @@ from appliance.cores.console.process_acts import PROCESS_ACTS
 from appliance.cores.console.remedies import REMEDIES
 from appliance.cores.console.room_acts import ROOM_ACTS
 from appliance.cores.console.site_acts import SITE_ACTS
+from appliance.cores.console.volume_acts import VOLUME_ACTS
 from appliance.formats.site import Site
 
-ACTS: tuple[Act, ...] = (*PROCESS_ACTS, *GROUP_ACTS, *FARM_ACTS, *SITE_ACTS, *ROOM_ACTS)
+ACTS: tuple[Act, ...] = (
+    *PROCESS_ACTS,
+    *VOLUME_ACTS,
+    *GROUP_ACTS,
+    *FARM_ACTS,
+    *SITE_ACTS,
+    *ROOM_ACTS,
+)
 BY_NAME = {act.name: act for act in ACTS}
 assert len(BY_NAME) == len(ACTS)
 

@@ -187,14 +187,14 @@ def _halted(snapshot: SiteSnapshot) -> Iterator[Alarm]:
         for member in shard.members:
             if member.removed:
                 continue
-            process = member.process
+            process, since, reason = member.process, 0, ""
             if process is not None and process.halt:
-                since = process.halt_since_ms
-                yield Alarm(
-                    "replica_halted", "bad", _subject(snapshot, member), process.halt, since
-                )
-            elif member.own is not None and member.own.halted:
-                yield Alarm("replica_halted", "bad", _subject(snapshot, member), member.own.halted)
+                since, reason = process.halt_since_ms, process.halt
+            elif member.own is not None:
+                reason = member.own.halted
+            if reason:
+                subject, about = _subject(snapshot, member), About(member.node)
+                yield Alarm("replica_halted", "bad", subject, reason, since, about)
 
 
 def _stuck(snapshot: SiteSnapshot) -> Iterator[Alarm]:

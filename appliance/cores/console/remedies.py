@@ -50,6 +50,7 @@ REMEDIES: dict[str, Remedy] = {
     "replica_halted": Remedy(
         "A replica stopped because going on could lose data; it is tried again every 5 s.",
         "The reason says what happened, where, and what to do.",
+        ("recover",),
     ),
     "stale": Remedy(
         "A replica hears no quorum: what is read from its node may be old.",

@@ -238,6 +238,9 @@ class Doer:
                     run, UNSEEN, f"not seen in {run.act.patience_s:.0f} s: {waits}; look at its "
                     "output"
                 )  # fmt: skip
+            elif is_named(run.act, snapshot, run.about):  # where it has learned of a new node yet
+                words = bounded(f"waits for {run.act.waits(snapshot, run.about)}")
+                run.told = _changed(run.told, words=words)
 
     # --- what acts give
 

@@ -21,7 +21,7 @@ from appliance.drivers.chat.at_room import at_room
 from appliance.drivers.chat.client import Client
 from appliance.drivers.chat.token import parse_duration, parse_rights
 from appliance.drivers.host import clock
-from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.host.node_folder import NodeFolder, read_node
 from appliance.drivers.network.ask import ask_status
 from appliance.formats.author import OPERATOR
 from appliance.formats.client.rooms import RoomRightsAnswer, RoomState
@@ -34,6 +34,7 @@ from appliance.roles.operator.keeping import Keeper
 from appliance.roles.operator.leading import scrub, step_down
 from appliance.roles.operator.membership import exchange, take_out
 from appliance.roles.operator.room_creating import create_room
+from appliance.roles.operator.volumes import lost_volumes
 
 SEEN = "seen"
 ANSWER_S = 5.0  # for a process that is there and busy
@@ -103,6 +104,18 @@ async def _promote(order: Order) -> None:
 async def _retire(order: Order) -> None:
     up, down = order.about.other, order.about.node
     await exchange(order.node, up, down, verb="", say=_say_nothing)
+
+
+def _folder_of(order: Order) -> Path:
+    return order.sockets(order.about.node).parent
+
+
+async def _recover(order: Order) -> None:
+    await run_verb(["recover", "--node-folder", str(_folder_of(order)), "--once"])
+
+
+def _check_lost(order: Order) -> None:
+    lost_volumes(read_node(_folder_of(order)))
 
 
 async def _remove(order: Order) -> None:
@@ -295,6 +308,7 @@ PERFORM: dict[str, Perform] = {
     "promote": _promote,
     "retire": _retire,
     "remove": _remove,
+    "recover": _recover,
     "farm-exclude": _farm("exclude"),
     "farm-lift": _farm("exclude", "--lift"),
     "farm-yield": _farm("yield", is_named=False),
@@ -324,6 +338,7 @@ assert PERFORM.keys() == BY_NAME.keys()
 # What only the machine knows, asked before an act begins: the reason is that of its verb.
 CHECKS: dict[str, Callable[[Order], object]] = {
     "alarm-seen": _check_alarm,
+    "recover": _check_lost,
     "farm-place": _check_names,
     "room-close": _access,
     "room-reopen": _access,

@@ -53,6 +53,17 @@ def volume_complete(volume: Path) -> bool:
     return True
 
 
+def lost_volumes(node: NodeFolder) -> list[Shard]:
+    """The shards whose volumes a node is to have and has not. ConfigurationError: it lacks none."""
+    lost = [shard for shard in node.held if not volume_complete(node.volume(shard.number))]
+    if lost:
+        return lost
+    raise ConfigurationError(
+        f"{node.path} lacks no volume: nothing to recover; a volume that is broken beyond repair "
+        f"has to be moved away first ({node.volume(node.shards[0].number)})"
+    )
+
+
 def make_volumes(
     node: NodeFolder,
     geometry: str,

@@ -115,6 +115,9 @@ def test_an_alarm_has_the_act_beside_it_that_ends_it() -> None:
     assert remedies(without(2))["replica_down"] == [], "its supervisor does it"
     ahead = healthy() | {Source("replica", 0, 0): replica(0, clock={"log_ahead_us": 10**10})}
     assert remedies(ahead)["log_ahead"] == ["clock-correct {'shard': 0}"]
+    halted = world(n2={"replica_0": STOPPED | {"wanted": True, "halt": "VOLUME_MOVED"}})
+    halted[Source("replica", 2, 0)] = None
+    assert remedies(halted)["replica_halted"] == ["recover {'node': 2}"]
     full = VOLUME | {"extents": 99, "extents_max": 100}
     short = healthy() | {Source("replica", 0, 0): replica(0, role="primary", volume=full)}
     assert remedies(short)["space"] == ["retention-show {}", "retention-set {}"]
