@@ -3,8 +3,10 @@ readers. `--locked`, as on the machine's own screen, offers nothing but reading 
 in as on the page.
 """
 
+import asyncio
 import shlex
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ from appliance.cores.console.console import Console
 from appliance.cores.console.model import told
 from appliance.cores.console.small_screen import (
     Line,
-    act_offers,
     alarm_lines,
     log_lines,
     member_lines,
@@ -31,21 +32,24 @@ from appliance.cores.console.small_screen import (
 )
 from appliance.drivers.host.neighbours import neighbours
 from appliance.drivers.host.node_folder import KnownNode
-from appliance.drivers.network.ask import ask_for
+from appliance.drivers.network.ask import status_of
 from appliance.drivers.terminal.options import LOCAL_DEFAULT, node_options_saying
 from appliance.formats.site import SITE_FILE, load_site
-from appliance.formats.status.console import ConsoleStatus
+from appliance.formats.status.console import SEEN, ConsoleStatus
 from appliance.node.acting import act_site_of
 from appliance.node.catalogue import ROLES
 from appliance.node.log_tail import log_tail
 from appliance.node.node_acts import CARRY_OUT
 from appliance.roles.console.screen.app import ConsoleScreen
+from appliance.roles.console.screen.asking import alarms_of, asked, carried_out
+from appliance.roles.console.screen.port import Ended
 from appliance.roles.console.watch import watch_of_node, watch_of_site
+from appliance.roles.operator.noting import user
 
 RATE_S = 0.5  # between the two polls that a rate needs
 LOG_LINES = 200
 ACTS_SHOWN = 8  # of operators, the newest
-ANSWER_S = 5.0  # for a console that hashes a secret
+NO_CONSOLE_ACTS = "the console of this node, which does this, does not answer; in a terminal:"
 NO_CONSOLE = (
     "the console of this node does not answer, and nobody else knows its secret: log in to the "
     "machine, and act by `tigerchat node`"
@@ -118,7 +122,7 @@ class ScreenSite:
             first = self._folder
             self.watch = watch_of_node(node_folder, ROLES, tell=lambda line: None)
         self._nodes = neighbours(first, site)
-        self._locked, self._session, self._who = locked, "", ""
+        self._locked, self._session = locked, ""
         self.watch.remember()
 
     @property
@@ -164,10 +168,14 @@ class ScreenSite:
         acts.sort(key=lambda act: act.at_ms)
         return log_lines(acts[-ACTS_SHOWN:], log_tail(LOG_LINES), NO_LOG)
 
-    # --- acts
+    async def read_seen(self) -> None:
+        node = await asyncio.to_thread(self._with_console)
+        rows = [] if node is None else await asyncio.to_thread(alarms_of, node)
+        for row in rows:
+            if row["seen_by"] and not row["cleared_ms"]:
+                self.console.life.see(row["name"], row["subject"], row["seen_by"], row["seen_ms"])
 
-    def offers(self) -> list[dict[str, Any]]:
-        return act_offers(self.console, CARRY_OUT)
+    # --- acts
 
     @property
     def is_locked(self) -> bool:
@@ -177,7 +185,7 @@ class ScreenSite:
         said = self._ask({"secret": secret})
         if type(said.get("session")) is not str:
             raise StorageError(str(said.get("error", NO_CONSOLE)))
-        self._session, self._who = said["session"], str(said.get("who", ""))
+        self._session = said["session"]
 
     def new_secret(self) -> str:
         if self._locked:
@@ -188,26 +196,42 @@ class ScreenSite:
         return str(said["new_secret"])
 
     def lock(self) -> None:
-        session, self._session, self._who = self._session, "", ""
+        session, self._session = self._session, ""
         if session:
             self._ask({"leave": session})
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        own = self._own
-        said = ask_for(
-            ConsoleStatus, own.sockets, request, cluster=own.site.cluster, timeout_s=ANSWER_S
-        )
-        return {} if said is None else said
+        return asked(self._own, request)
 
-    def carry_out(self, offer: dict[str, Any], typed: str) -> None:
+    def carry_out(
+        self,
+        offer: dict[str, Any],
+        typed: str,
+        written: dict[str, str],
+        enough: threading.Event,
+    ) -> Ended:
         if self._locked and not self._ask({"session": self._session or ""}).get("signed_in"):
             self._session = ""
             raise StorageError("sign in first: nothing was changed")
-        about = About(**offer["about"])
-        site = load_site(self._folder / SITE_FILE)
+        node = self._own if self._locked else self._with_console()
+        if node is not None:
+            who = {"session": self._session} if self._locked else {"who": user()}
+            return carried_out(node, offer, typed, written, who, enough)
+        if offer["act"] not in CARRY_OUT:
+            raise StorageError(f"{NO_CONSOLE_ACTS} {offer['verb']}")
+        about, site = About(**offer["about"]), load_site(self._folder / SITE_FILE)
         acted = act_site_of(
-            self._folder, site, about.node, is_local=self._is_local, who=self._who
-        )  # fmt: skip
+            self._folder, site, about.node, is_local=self._is_local, verb=offer["verb"]
+        )
         if why := untyped(BY_NAME[offer["act"]], acted.seen(), about, typed):
             raise StorageError(why)
         CARRY_OUT[offer["act"]](acted, about)
+        return Ended(SEEN)
+
+    def _with_console(self) -> KnownNode | None:
+        """A node whose console answers, its own if that does."""
+        others = [node for node in self._nodes if node != self._own] if self._is_local else []
+        for node in (self._own, *others):
+            if status_of(ConsoleStatus, node.sockets, cluster=node.site.cluster) is not None:
+                return node
+        return None

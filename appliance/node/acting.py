@@ -27,14 +27,14 @@ AGAIN_S = 0.5
 
 class ActSite:
     """A site as a verb finds it: `path` is a node's folder, which may be gone; its site file lies
-    in `folder`. `group`: that of the verb, which says so when it waits. `who` acts, where that is
-    not just the user of this process."""
+    in `folder`. `group`: that of the verb, which says so when it waits. `verb`: by which the same
+    is done in a terminal, where that is not this command."""
 
     def __init__(
-        self, folder: Path, path: Path, site: Site, group: str = "node", who: str = ""
+        self, folder: Path, path: Path, site: Site, group: str = "node", verb: str = ""
     ) -> None:
         self.folder, self.path, self.site, self._group = folder, path, site, group
-        self._who = who
+        self._verb = verb
         self._watch = watch_of_site(folder / SITE_FILE, path, site, ROLES, patience_s=PROBE_S)
 
     def seen(self) -> SiteSnapshot:
@@ -77,16 +77,16 @@ class ActSite:
         words = what or f"{act} {in_words(self.site, about)}"
         nodes = neighbours(self.path, self.site)
         nodes.sort(key=lambda node: about.node not in (NOBODY, node.index))
-        if why := note(nodes, act, words, names, who=self._who):
+        if why := note(nodes, act, words, names, verb=self._verb):
             click.echo(f"tigerchat: {act} is done, and stands in no audit: {why}", err=True)
 
 
-def act_site_of(folder: Path, site: Site, index: int, *, is_local: bool, who: str = "") -> ActSite:
+def act_site_of(folder: Path, site: Site, index: int, *, is_local: bool, verb: str = "") -> ActSite:
     """To act on the node of this number in the site file: of a local site in `folder`, or, where
-    that is a node's own folder, the one whose folder lies beside it. `who` as for `ActSite`."""
+    that is a node's own folder, the one whose folder lies beside it. `verb` as for `ActSite`."""
     if is_local:
-        return ActSite(folder, folder / site.nodes[index].name, site, who=who)
+        return ActSite(folder, folder / site.nodes[index].name, site, verb=verb)
     for node in neighbours(folder, site):
         if node.index == index:
-            return ActSite(folder, node.path, site, who=who)
-    return ActSite(folder, folder, site, who=who)
+            return ActSite(folder, node.path, site, verb=verb)
+    return ActSite(folder, folder, site, verb=verb)

@@ -1,4 +1,4 @@
-"""How a node's acts are carried out by verbs, and on the console's screen.
+"""How a node's acts are done by verbs, and on the console's screen without a console's process.
 
 Each is refused by the table's rule, asked of whoever keeps the processes, waited for until it is
 seen, and recorded then. StorageError says why it was refused, or not seen; nothing is told as done
@@ -114,7 +114,7 @@ def scrub(acted: ActSite, about: About) -> None:
     acted.record("scrub", about)
 
 
-# By the names of the table of acts.
+# By the names of the table of acts: those without which nobody could bring a console back.
 CARRY_OUT: dict[str, Callable[[ActSite, About], None]] = {
     "drain": drain,
     "undrain": undrain,

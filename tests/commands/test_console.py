@@ -11,6 +11,7 @@ import termios
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 
 import pytest
 from click.testing import CliRunner, Result
@@ -124,14 +125,30 @@ def test_locked_nothing_is_done_without_a_console_that_knows_who_signed_in(folde
     site = ScreenSite(folder, None, locked=True)
     with pytest.raises(Exception, match="no secret is shown here"):
         site.new_secret()
-    offer = {"act": "drain", "about": {"node": 0}}
+    offer = {"act": "drain", "about": {"node": 0}, "verb": "tigerchat node drain node-0"}
     with pytest.raises(Exception, match="the console of this node does not answer"):
         site.sign_in(SECRET)
     for session in ("", "made up"):
         site._session = session
         with pytest.raises(Exception, match="sign in first: nothing was changed"):
-            site.carry_out(offer, "")
+            site.carry_out(offer, "", {}, Event())
         assert site.is_locked
+
+
+def test_without_the_consoles_process_verbs_do_what_they_can_and_the_rest_is_named(
+    folder: Path,
+) -> None:
+    site = ScreenSite(folder, None, locked=False)
+    about = {"node": 0, "process": "replica-0"}
+    offer = {"act": "stop", "about": about, "verb": "tigerchat node stop node-0"}
+    with pytest.raises(Exception, match="type node-0 to say that it is meant"):
+        site.carry_out(offer, "", {}, Event())
+    with pytest.raises(Exception, match="its supervisor does not answer: start the node first"):
+        site.carry_out(offer, "node-0", {}, Event())
+    verb = "tigerchat room create NAME"
+    offer = {"act": "room-create", "about": {}, "verb": verb}
+    with pytest.raises(Exception, match=f"does this, does not answer; in a terminal: {verb}"):
+        site.carry_out(offer, "", {"room": "general"}, Event())
 
 
 # --- on a terminal --------------------------------------------------------------------------------
@@ -155,19 +172,18 @@ class Terminal:
         )
         os.close(other)
         self._bytes = b""
-        self._from = 0  # what stands before was read for an earlier key
 
     def text(self) -> str:
         """What was drawn since the last key, without how."""
         with contextlib.suppress(BlockingIOError, OSError):  # EIO: it has ended
             while True:
                 self._bytes = (self._bytes + os.read(self._own, 1 << 16))[-KEPT_MAX:]
-        text = self._bytes[self._from :].decode(errors="replace")
+        text = self._bytes.decode(errors="replace")
         return _CONTROLS.sub(" ", _STYLES.sub("", text))
 
     def type(self, keys: str) -> None:
         self.text()
-        self._from = len(self._bytes)
+        self._bytes = b""  # what was drawn for an earlier key
         os.write(self._own, keys.encode())
 
     def sees(self, words: str) -> None:
@@ -240,7 +256,10 @@ def test_an_operator_signs_in_stops_and_starts_a_process_and_sees_the_node_go(
         terminal.sees("stop node-0 metadata")
         sockets = node.place(0) / SOCKETS_FOLDER
         told = status_of(ConsoleStatus, sockets, cluster=node.site.cluster, timeout_s=HUNG_S)
-        assert told is not None and told.operator_acts[-1].who.startswith("console session ")
+        assert told is not None
+        done = told.operator_acts[-1]
+        assert done.who.startswith("console session ")
+        assert done.verb == "tigerchat node stop node-0 --process metadata"
         terminal.choose("Start metadata of node-0")
         terminal.type("\r")
         terminal.sees("is started again")

@@ -7,6 +7,9 @@ import asyncio
 import contextlib
 import dataclasses
 import re
+import textwrap
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,12 +25,16 @@ from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.cores.console.small_screen import Line, act_offers
 from appliance.formats.site_view import SiteView
-from appliance.node.node_acts import CARRY_OUT
+from appliance.formats.status.console import SEEN
 from appliance.roles.console.screen import app as app_module
-from appliance.roles.console.screen.app import VIEWS, ConsoleScreen
-from tests.cores.console.test_small_screen import kept
+from appliance.roles.console.screen.app import SAID_LINES, VIEWS, ConsoleScreen
+from appliance.roles.console.screen.asking import GOES_ON
+from appliance.roles.console.screen.chosen import Chosen
+from appliance.roles.console.screen.port import Ended
+from tests.cores.console.test_small_screen import every_console, kept
 from tests.cores.console.worlds import WALL_MS, Raw, healthy, poll, site
 from tests.patience import HUNG_S
+from tests.roles.wired_site import until
 
 SECRET = "AAAA-BBBB-CCCC-DDDD"
 STRANGE = "[red]x[/red]\x1b[2J\x9b31m\u202e"
@@ -45,9 +52,15 @@ class Scripted:
         self.console = Console(SiteView(dataclasses.replace(described, nodes=nodes)))
         self.answers, self._locked, self._signed_in = answers, locked, False
         self.carried: list[tuple[str, dict[str, Any], str]] = []
+        self.written: dict[str, str] = {}  # for the act that was carried out last
+        self.ends = Ended(SEEN)
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.seen_by = ""  # each alarm, as the console says
         self.polls = 0
         self.log_text = "a line"
         self.refuses = ""
+        self.let_go = 0  # acts for which nobody waited any more
 
     async def poll(self) -> None:
         poll(self.console, self.answers, now_ms=1000 * self.polls, wall_ms=WALL_MS)
@@ -59,8 +72,9 @@ class Scripted:
     def log(self) -> list[Line]:
         return [(Cell(self.log_text),)]
 
-    def offers(self) -> list[dict[str, Any]]:
-        return act_offers(self.console, CARRY_OUT)
+    async def read_seen(self) -> None:
+        for name, subject in self.console.life.holds if self.seen_by else ():
+            self.console.life.see(name, subject, self.seen_by, WALL_MS)
 
     @property
     def is_locked(self) -> bool:
@@ -77,10 +91,24 @@ class Scripted:
     def lock(self) -> None:
         self._signed_in = False
 
-    def carry_out(self, offer: dict[str, Any], typed: str) -> None:
+    def carry_out(
+        self,
+        offer: dict[str, Any],
+        typed: str,
+        written: dict[str, str],
+        enough: threading.Event,
+    ) -> Ended:
         if self.refuses:
             raise StorageError(self.refuses)
         self.carried.append((offer["act"], offer["about"], typed))
+        self.written = written
+        begun = time.monotonic()
+        while not self.may_end.wait(0.01):
+            assert time.monotonic() < begun + HUNG_S
+            if enough.is_set():
+                self.let_go += 1
+                raise StorageError(GOES_ON)
+        return self.ends
 
 
 def text_on(screen: ConsoleScreen) -> str:
@@ -221,6 +249,194 @@ def test_where_a_quorum_is_at_stake_the_name_is_typed() -> None:
     told(port, story)
 
 
+def test_what_an_act_asks_for_is_written_line_by_line() -> None:
+    port = Scripted(kept())
+    port.ends = Ended("made, and shown once to whoever asked", text=f"{'t' * 200}.end")
+
+    async def story(person: Person) -> None:
+        await person.choose("Make a token for a user")
+        text = await person.press("enter")
+        assert "who has it is that user." in text and "Name of the user:" in text
+        assert "Enter goes on" in text
+        assert "write first: Name of the user" in await person.press("enter")
+        await person.press(*"anna", "enter")
+        field = person.screen.query_one("#typed", Input)
+        assert field.value == "*=read,send", "what is usual stands there"
+        await person.press("escape")
+        assert port.carried == [] and field.value == "", "it goes back from all of it"
+        await person.press("enter", *"anna", "enter", "enter")
+        assert field.value == "12h" and "Enter does it" in text_on(person.screen)
+        await person.press("backspace", "backspace", "backspace", *"2h", "enter")
+        text = await person.sees("Done, made, and shown once to whoever asked")
+        assert port.carried == [("token", {}, "")]
+        assert port.written == {"user": "anna", "rights": "*=read,send", "valid": "2h"}
+        assert "t" * 80 in text and text.replace("\n", "").count("t" * 200 + ".end") == 1
+        assert ".end" not in await person.press("escape"), "it was shown once"
+        assert ".end" not in await person.press("6")
+
+    told(port, story)
+
+
+def test_what_follows_on_a_sentence_as_wide_as_the_screen_is_seen() -> None:
+    port = Scripted(kept())
+    sentence = "The room is there for everybody who may read it; one that exists stays as it is."
+    assert len(sentence) == 80
+
+    async def story(person: Person) -> None:
+        await person.choose("Create a room")
+        assert f"{sentence}\nName of the room:" in await person.press("enter")
+
+    told(port, story)
+
+
+def test_what_was_chosen_is_seen_while_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = Scripted(kept())
+    monkeypatch.setattr(app_module, "POLL_S", 0.05)
+
+    async def story(person: Person) -> None:
+        await person.choose("Say who may read")  # the last of all
+        await person.press("enter", *"general", "enter")
+        polls = port.polls
+        await until(lambda: port.polls > polls + 2)
+        assert ">  Say who may read" in text_on(person.screen)
+
+    told(port, story)
+
+
+def test_a_name_is_typed_behind_what_is_written() -> None:
+    port = Scripted(kept())
+
+    async def story(person: Person) -> None:
+        await person.choose("Set how long messages are kept")
+        await person.press("enter", *["backspace"] * len("everything"), *"30", "enter")
+        await person.sees("Type retention to say")
+        await person.press(*"retention", "enter")
+        await person.sees("Done, and seen")
+        assert port.carried == [("retention-set", {}, "retention")]
+        assert port.written == {"days": "30"}
+
+    told(port, story)
+
+
+def test_an_alarm_is_told_as_seen_in_its_view() -> None:
+    port = Scripted(dict.fromkeys(healthy()))
+
+    async def story(person: Person) -> None:
+        await person.press("2")
+        first, second = port.console.alarms()[:2]
+        await person.sees(f">  {first.name}  {first.subject}")
+        await person.press("down")
+        await person.sees(f">  {second.name}  {second.subject}")
+        assert "It is told who has seen the alarm" in await person.press("enter")
+        await person.press("enter")
+        await person.sees("Done, and seen")
+        assert port.carried == [("alarm-seen", {}, "")]
+        assert port.written == {"alarm": second.name, "subject": second.subject}
+        port.seen_by = "console session 123456"
+        await person.sees("seen by console session 123456")
+
+    told(port, story)
+
+
+def test_while_an_act_is_under_way_all_is_shown_and_no_other_begins() -> None:
+    port = Scripted(kept())
+    port.may_end.clear()
+
+    async def story(person: Person) -> None:
+        await person.choose("Read all that replica-0 of node-0 holds")
+        await person.press("enter", "enter")
+        await person.sees("under way")
+        assert "[4 Log]" in await person.press("4")
+        await person.choose("Drain node-1")
+        await person.press("enter", "enter")
+        assert [act for act, *_ in port.carried] == ["scrub"]
+        port.may_end.set()
+        await person.sees("Done, and seen: replica-0 of node-0 reads its volume")
+        await person.press("enter", "enter")
+        await person.sees("Done, and seen: node-1 sends")
+
+    told(port, story)
+
+
+def test_who_lets_an_act_go_does_another_one_and_who_leaves_is_not_held_up() -> None:
+    port = Scripted(kept())
+
+    async def story(person: Person) -> None:
+        port.may_end.clear()
+        for _ in range(2):
+            await person.choose("Read all that replica-0 of node-0 holds")
+            await person.press("enter", "enter")
+            assert "Escape: wait for it no more" in await person.sees("under way")
+            if port.let_go == 0:
+                await person.press("escape")
+                await person.sees("it goes on, and is waited for no more")
+        await person.screen.action_quit()
+        await until(lambda: not person.screen.is_running and port.let_go == 2)
+        assert [act for act, *_ in port.carried] == ["scrub", "scrub"]
+
+    told(port, story)
+
+
+def test_who_locks_while_an_act_is_under_way_signs_in_again_and_it_goes_on() -> None:
+    port = Scripted(kept(), locked=True)
+    port.ends = Ended("shown", text="only for who began it")
+    port.may_end.clear()
+
+    async def story(person: Person) -> None:
+        await person.press("s", *SECRET, "enter")
+        await person.sees("signed in")
+        await person.choose("See what is kept and dropped")
+        await person.press("enter", "enter")
+        await person.sees("under way")
+        await person.press("l")
+        await person.sees("Locked.")
+        assert "secret that this node's console printed" in await person.press("s")
+        assert "under way" in await person.press("escape") and not port.let_go
+        port.may_end.set()
+        assert "only for" not in await person.sees("Done, shown")
+
+    told(port, story)
+
+
+def test_what_is_marked_stays_so_when_other_lines_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = Scripted(kept())
+    monkeypatch.setattr(app_module, "POLL_S", 0.05)
+
+    async def story(person: Person) -> None:
+        await person.choose("Drain node-1")
+        port.answers = kept() | {Source("supervisor", 0, 0): None}  # nobody acts on node-0 then
+        polls = port.polls
+        await until(lambda: port.polls > polls + 2)
+        assert ">  Drain node-1" in text_on(person.screen)
+        await person.press("enter", "enter")
+        await person.sees("Done, and seen: node-1 sends")
+
+    told(port, story)
+
+
+def test_a_page_down_in_a_list_of_acts_is_one_of_lines_to_choose() -> None:
+    async def story(person: Person) -> None:
+        first = (await person.press("6")).split("\n")[2:-1]
+        text = await person.press("pagedown")
+        (line,) = [line for line in text.split("\n") if line.startswith(">")]
+        last = [line.strip() for line in first if line][-1]
+        assert line.removeprefix(">").strip() == last, "the last that was seen"
+        assert (await person.press("pageup")).split("\n")[2:-1] == first
+
+    told(Scripted(kept()), story)
+
+
+def test_each_act_says_and_asks_on_80_by_24_all_that_it_has_to() -> None:
+    for console in every_console():
+        for offer in act_offers(console):
+            assert len(offer["label"]) <= 77, offer["label"]
+            for question in ("", *(each.prompt for each in Chosen(offer).questions())):
+                words = f"{offer['sentence']} {question}"
+                assert len(textwrap.wrap(words, 80)) <= SAID_LINES, words
+            words = f"refused: {offer['refusal']}"
+            assert len(textwrap.wrap(words, 80)) <= SAID_LINES, words
+
+
 def test_what_is_refused_is_told_in_the_sentence_of_the_table() -> None:
     port = Scripted(kept(stopped="replica-0"))
 
@@ -308,6 +524,31 @@ def test_it_locks_itself_when_nobody_presses_a_key(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(app_module, "IDLE_S", 0.0)
         await person.sees("Locked, as no key was pressed for a while.")
         assert port.is_locked and port.carried == []
+
+    told(port, story)
+
+
+def test_what_was_given_is_not_left_on_a_screen_that_is_locked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = Scripted(kept(), locked=True)
+    port.ends = Ended("shown", text="only for who signed in")
+    monkeypatch.setattr(app_module, "POLL_S", 0.1)
+
+    async def story(person: Person) -> None:
+        await person.press("s", *SECRET, "enter")
+        await person.sees("signed in")
+        await person.choose("See what is kept and dropped")
+        await person.press("enter", "enter")
+        await person.sees("only for who signed in")
+        with monkeypatch.context() as patched:
+            patched.setattr(app_module, "IDLE_S", 0.0)
+            assert "only for" not in await person.sees("Locked, as no key was pressed")
+        await person.press("s", *SECRET, "enter")
+        await person.sees("signed in")
+        await person.press("enter", "enter")
+        await person.sees("only for who signed in")
+        assert "only for" not in await person.press("l")
 
     told(port, story)
 

@@ -19,6 +19,7 @@ SEND_TAIL = "tests/commands/test_send_tail.py::"
 TAIL_SHARED = "tests/commands/test_tail_shared.py::"
 CONSOLE_ACTS = "tests/roles/test_console_acts.py::"
 SCREEN = "tests/roles/test_console_screen.py::"
+SCREEN_ASKING = "tests/roles/test_screen_asking.py::"
 SCREEN_VERB = "tests/commands/test_console.py::"
 CONSOLE_PAGE = "tests/web/test_console_page.py::"
 UPDATE = "tests/commands/test_update.py::"
@@ -327,6 +328,14 @@ RULES = (
         test=SCREEN_VERB + "test_locked_nothing_is_done_without_a_console_that_knows_who_signed_in",
         old="        if self._locked and not self._ask(",
         new="        if False and not self._ask(",
+    ),
+    Rule(
+        threat="who has no session acts by way of the machine's screen",
+        rule="the console itself judges who asks",
+        where="appliance/roles/console/act_requests.py",
+        test=SCREEN_ASKING + "test_the_screen_begins_acts_by_a_session_or_as_who_sits_there_alone",
+        old="    if who is None:\n        return",
+        new='    if who is None:\n        who = "nobody"\n    if False:\n        return',
     ),
     Rule(
         threat="who stands before the machine asks its screen for a new secret",

@@ -102,7 +102,7 @@ def refusal(name: str, snapshot: SiteSnapshot, about: About) -> str:
 def offers(snapshot: SiteSnapshot, group: str, row: About) -> list[dict[str, Any]]:
     """Plain values: the acts beside a table's row of this subject, with why some are refused."""
     return [
-        _offer(act, snapshot, about)
+        offer_of(act, snapshot, about)
         for act in ACTS
         if group in act.groups
         for about in act.shown(snapshot, row)
@@ -113,13 +113,14 @@ def remedies(snapshot: SiteSnapshot, alarm: Alarm) -> list[dict[str, Any]]:
     """As `offers`: the acts that may end an alarm."""
     acts = [BY_NAME[name] for name in REMEDIES[alarm.name].acts]
     return [
-        _offer(act, snapshot, about)
+        offer_of(act, snapshot, about)
         for act in acts
         for about in act.shown(snapshot, About() if act.kind == "site" else alarm.about)
     ]
 
 
-def _offer(act: Act, snapshot: SiteSnapshot, about: About) -> dict[str, Any]:
+def offer_of(act: Act, snapshot: SiteSnapshot, about: About) -> dict[str, Any]:
+    """As `offers` has one."""
     return {
         "act": act.name,
         "about": _plain(about),

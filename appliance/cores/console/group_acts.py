@@ -178,13 +178,16 @@ def _exchange_act(
     shown: Callable[[SiteSnapshot, About], list[About]],
     pair: Callable[[About], tuple[int, int]],
 ) -> Act:
-    """An act by which a standby and a voter change places; `pair` says which is which. `option` of
-    the verb, and `label`, name the other of the two."""
+    """An act by which a standby and a voter change places; `pair` says which is which. `label`
+    names both, as it stands on the small screen beside no row; `option` of the verb is the other's.
+    """
     return Act(
         name,
         ("node", "other"),
         (REPLICAS,),
-        lambda snapshot, about: label.format(name_of(snapshot, about.other)),
+        lambda snapshot, about: label.format(
+            name_of(snapshot, about.node), name_of(snapshot, about.other)
+        ),
         shown,
         lambda snapshot, about: _exchange_words(snapshot, *pair(about)),
         lambda snapshot, about: _exchange_refusal(snapshot, *pair(about)),
@@ -220,14 +223,14 @@ GROUP_ACTS: tuple[Act, ...] = (
     _exchange_act(
         "promote",
         "--retire",
-        "Let it vote in the place of {}…",
+        "Let {} vote in the place of {}…",
         _promote_shown,
         lambda about: (about.node, about.other),
     ),
     _exchange_act(
         "retire",
         "--promote",
-        "Let {} vote in its place…",
+        "Retire {}: {} votes in its place…",
         _retire_shown,
         lambda about: (about.other, about.node),
     ),

@@ -11,8 +11,8 @@ from typing import Any
 from appliance.base.authority import authority
 from appliance.base.printable import counted, one_line
 from appliance.cores.console.about import About
-from appliance.cores.console.act import EDGES, PROCESSES, REPLICAS
-from appliance.cores.console.acts import remedies
+from appliance.cores.console.act import EDGES, PROCESSES, REPLICAS, SITE
+from appliance.cores.console.acts import BY_NAME, offer_of, remedies
 from appliance.cores.console.alarm import Alarm
 from appliance.cores.console.cells import (
     BAD,
@@ -33,6 +33,12 @@ from appliance.formats.site import Site
 from appliance.formats.status.console import DONE, RUNNING, OperatorAct
 
 WIDTH = 80
+MARK = ">"  # before what is chosen
+# Acts that stand in no line of their own among those of the screen, and why.
+ELSEWHERE = {
+    "alarm-seen": "it is done beside the alarm, in the view of alarms",
+    "support": "it gives a file: the page has a browser for it, a terminal `tigerchat support`",
+}
 Line = tuple[Cell, ...]  # shown beside each other, two columns apart
 
 _OVERVIEW = {
@@ -58,16 +64,21 @@ def overview_lines(console: Console, start: str) -> list[Line]:
     ]
 
 
-def alarm_lines(console: Console, width: int = WIDTH) -> list[Line]:
-    """Each alarm: what it is about, since when, what it means, what to do, and by which verb."""
+def alarm_lines(console: Console, width: int = WIDTH, chosen: int | None = None) -> list[Line]:
+    """Each alarm: what it is about, since when, who has seen it, what it means, what to do, and by
+    which verb; that at `chosen` marked."""
     seen = console.seen()
     if not console.alarms():
         return [(Cell("No alarms.", GOOD),)]
     found: list[Line] = []
-    for alarm in console.alarms():
+    for number, alarm in enumerate(console.alarms()):
         remedy = REMEDIES[alarm.name]
         since = duration(seen.now_ms - alarm.since_ms)
-        found.append((Cell(alarm.name, alarm.severity), Cell(alarm.subject), Cell(f"for {since}")))
+        mark = () if chosen is None else (Cell(MARK if number == chosen else " ", GOOD),)
+        what = Cell(alarm.name, alarm.severity)
+        found.append((*mark, what, Cell(alarm.subject), Cell(f"for {since}")))
+        if who := console.life.holds[alarm.name, alarm.subject].seen_by:
+            found += _wrapped(f"seen by {who}", width, GOOD)
         found += _wrapped(alarm.text, width, PLAIN)
         found += _wrapped(remedy.means, width, FAINT)
         found += _wrapped(f"What to do: {remedy.do}", width, PLAIN)
@@ -151,22 +162,50 @@ def moment(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%m-%d %H:%M:%S}"
 
 
-def act_offers(console: Console, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Plain values: what may be done beside the rows of any table, of the acts of these names; each
-    once, as `Console.offers` has it."""
-    wanted = set(names)
+def alarm_offers(console: Console) -> list[dict[str, Any]]:
+    """Plain values: that an alarm was seen, for each of them, as `act_offers` has an act; `written`
+    says what it asks for."""
+    offer = offer_of(BY_NAME["alarm-seen"], console.seen(), About())
+    return [
+        offer
+        | {"sentence": f"{alarm.name} of {alarm.subject}: {offer['sentence']}"}
+        | {"written": {"alarm": alarm.name, "subject": alarm.subject}}
+        for alarm in console.alarms()
+    ]
+
+
+def act_offers(console: Console) -> list[dict[str, Any]]:
+    """Plain values: what may be done beside the rows of any table, then of the site; each once, as
+    `Console.offers` has it."""
+    tables = console.offers()
     found: dict[tuple[str, About], dict[str, Any]] = {}
-    for rows in console.offers().values():
-        for offer in (offer for row in rows for offer in row["acts"] if offer["act"] in wanted):
-            found.setdefault((offer["act"], About(**offer["about"])), offer)
+    for title in sorted(tables, key=lambda title: title == SITE):
+        for offer in (offer for row in tables[title] for offer in row["acts"]):
+            if offer["act"] not in ELSEWHERE:
+                found.setdefault((offer["act"], About(**offer["about"])), offer)
     return list(found.values())
+
+
+def wrapped(text: str, width: int = WIDTH, tone: str = PLAIN) -> list[Line]:
+    """All of it, whatever is longer than a line, as a token is. A library that did it would lose
+    what follows on a line that is just full."""
+    return [
+        (Cell(part, tone),)
+        for line in text.splitlines()
+        for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]
+    ]
+
+
+def marked(lines: Sequence[Line]) -> int:
+    """The index of the line that is marked."""
+    return next((i for i, line in enumerate(lines) if line and line[0].text == MARK), 0)
 
 
 def act_lines(offers: Sequence[dict[str, Any]], chosen: int, width: int = WIDTH) -> list[Line]:
     """A line for each, that at `chosen` marked, with the reason under what is refused there."""
     found: list[Line] = []
     for number, offer in enumerate(offers):
-        mark = ">" if number == chosen else " "
+        mark = MARK if number == chosen else " "
         tone = FAINT if offer["refusal"] else PLAIN
         found.append((Cell(mark, GOOD), Cell(offer["label"], tone)))
         if number == chosen and offer["refusal"]:

@@ -6,6 +6,7 @@ from appliance.formats.status.part import Part
 from appliance.formats.status.status import Status
 
 RUNNING, DONE, FAILED, UNSEEN = "running", "done", "failed", "not seen"  # how far an act is
+SEEN = "seen"  # the words of one that was done and says no more
 
 
 class OperatorAct(Part, frozen=True, kw_only=True):

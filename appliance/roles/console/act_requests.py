@@ -1,7 +1,7 @@
 """Acts over HTTP: `POST /console/acts`, a JSON object with the act, what it is about, the name that
 was typed, and what was written; `POST /console/acts/given` takes what an act gave, once, and by the
 session that began it. Whoever is not signed in learns nothing; what is refused is told with its
-reason."""
+reason. The console's screen asks the same at the console's socket: `act_at_the_machine`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,8 +14,11 @@ from appliance.cores.console.about import About
 from appliance.drivers.network.operator_port import json_in
 from appliance.roles.console.doer import ActRefused, ActUnknown, Doer
 from appliance.roles.console.sign_ins import FRESH, SignIns, refusal
+from appliance.roles.operator.noting import TERMINAL
 
 ACT_SIZE_MAX = 4096  # bytes of a request's body
+ACT_REQUESTS = {"begin", "take"}  # at the console's socket
+NOT_SIGNED_IN = "sign in first: nothing was changed"
 _UNKNOWN = "expected a JSON object with an act that the site has, and what it is about"
 
 
@@ -59,6 +62,31 @@ def act_routes(doer: Doer, sign_ins: SignIns, tell: Callable[[], Awaitable[None]
         Route("/console/acts", begin, methods=["POST"]),
         Route("/console/acts/given", give, methods=["POST"]),
     ]
+
+
+async def act_at_the_machine(
+    doer: Doer, sign_ins: SignIns, asked: dict[str, Any]
+) -> dict[str, Any]:
+    """To `{"begin": ...}` an act, as the body of `POST /console/acts` has it, and to `{"take": 7}`
+    what act 7 gave; beside that who asks, as `SignIns.who_at_the_machine` has it."""
+    who = sign_ins.who_at_the_machine(asked)
+    if who is None:
+        return {"error": NOT_SIGNED_IN}
+    if "take" in asked:
+        number = asked["take"]
+        outcome = doer.take(number, who) if type(number) is int else None
+        return {"error": "nothing is left"} if outcome is None else {"text": outcome.text}
+    body = asked["begin"]
+    found = _asked(body) if type(body) is dict else None
+    if found is None:
+        return {"error": _UNKNOWN}
+    name, about, typed, written = found
+    try:
+        return {"number": await doer.begin(name, about, typed, who, TERMINAL, written)}
+    except ActUnknown:
+        return {"error": _UNKNOWN}
+    except ActRefused as why:
+        return {"error": str(why)}
 
 
 def _asked(body: dict[str, Any] | None) -> tuple[str, About, str, dict[str, str]] | None:

@@ -27,6 +27,7 @@ from appliance.formats.author import OPERATOR
 from appliance.formats.client.rooms import RoomRightsAnswer, RoomState
 from appliance.formats.room_limits import Limits, whom_words
 from appliance.formats.site import SITE_FILE
+from appliance.formats.status.console import SEEN
 from appliance.roles.console.verb_process import run_verb
 from appliance.roles.operator.clock_correcting import correct_to
 from appliance.roles.operator.farm import member_named
@@ -36,7 +37,6 @@ from appliance.roles.operator.membership import exchange, take_out
 from appliance.roles.operator.room_creating import create_room
 from appliance.roles.operator.volumes import lost_volumes
 
-SEEN = "seen"
 ANSWER_S = 5.0  # for a process that is there and busy
 Sockets = Callable[[int], Path]
 

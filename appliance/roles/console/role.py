@@ -57,7 +57,7 @@ from appliance.formats.status.console import ConsoleStatus
 from appliance.formats.status.edge import EdgeStatus
 from appliance.formats.status.part import plain
 from appliance.formats.status.replica import ReplicaStatus
-from appliance.roles.console.act_requests import act_routes
+from appliance.roles.console.act_requests import ACT_REQUESTS, act_at_the_machine, act_routes
 from appliance.roles.console.alarm_file import AlarmFile
 from appliance.roles.console.curve_file import CurveFile
 from appliance.roles.console.curve_requests import curve_routes
@@ -278,6 +278,8 @@ class ConsoleRole:
 
     def _on_request(self, asked: dict[str, Any]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """What verbs of this machine, and its screen, ask and tell."""
+        if asked.keys() & ACT_REQUESTS:
+            return act_at_the_machine(self.doer, self._sign_ins, asked)
         if asked.keys() & SCREEN_REQUESTS:
             return self._sign_ins.at_the_machine(asked)
         return self._on_note(asked)

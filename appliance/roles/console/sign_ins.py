@@ -17,6 +17,7 @@ from appliance.drivers.host.operator_sign_in import (
 )
 from appliance.drivers.network.address import address_group
 from appliance.drivers.network.operator_port import secret_in
+from appliance.formats.operator_act import bounded
 
 COOKIE = "__Host-tigerchat-console"  # a browser keeps this prefix to this host, path / and TLS
 FRESH = {"cache-control": "no-store"}
@@ -60,6 +61,15 @@ class SignIns:
 
     def _name(self, token: str) -> str:
         return f"console session {self._operator.name_of(token)}"
+
+    def who_at_the_machine(self, asked: dict[str, Any]) -> str | None:
+        """Who asks there: `{"session": ...}`, or `{"who": ...}` as the screen knows him where it is
+        not locked; None: neither, or a session that has ended."""
+        token, who = asked.get("session"), asked.get("who")
+        if token is not None:
+            known = type(token) is str and self._operator.knows(token)
+            return self._name(token) if known else None
+        return bounded(who) if type(who) is str and who else None
 
     async def at_the_machine(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What the console's screen on this machine asks: `{"secret": ...}` for a session, whether

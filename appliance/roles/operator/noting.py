@@ -20,6 +20,7 @@ from appliance.formats.status.part import plain
 from appliance.roles.operator.trail import Trail
 
 QUIET = "TIGERCHAT_NOTED_BY"  # set for a verb whose act the console that runs it notes itself
+TERMINAL = "terminal"  # where acts came from
 ANSWER_S = 0.5  # for a console that is there
 PATIENCE_S = 3.0  # for the record, where no console is
 
@@ -36,20 +37,19 @@ def user() -> str:
 
 
 def note(
-    nodes: Sequence[KnownNode], act: str, what: str, about: dict[str, str], *, who: str = ""
+    nodes: Sequence[KnownNode], act: str, what: str, about: dict[str, str], *, verb: str = ""
 ) -> str:
     """Have it written that `act`, in words `what`, was done and seen. Why that is not certain, in
-    words; empty: it is, or will be when there is a quorum. `nodes`: those of this machine. `who`:
-    the user of this process unless said otherwise."""
+    words; empty: it is, or will be when there is a quorum. `nodes`: those of this machine.
+    `verb`: by which the same is done, where that is not this command."""
     if os.environ.get(QUIET) == str(os.getppid()):
         return ""
-    verb = bounded(shlex.join(["tigerchat", *sys.argv[1:]]))
     done = DoneAct(
         act=act,
         what=bounded(what),
-        who=who or user(),
-        came_from="terminal",
-        verb=verb,
+        who=user(),
+        came_from=TERMINAL,
+        verb=bounded(verb or shlex.join(["tigerchat", *sys.argv[1:]])),
         about=about,
     )
     for node in nodes:

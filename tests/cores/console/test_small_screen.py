@@ -2,29 +2,40 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.cores.console.about import About
+from appliance.cores.console.acts import BY_NAME, unwritten
 from appliance.cores.console.cells import lines
 from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.cores.console.remedies import REMEDIES
 from appliance.cores.console.small_screen import (
+    ELSEWHERE,
     WIDTH,
     act_lines,
     act_offers,
     alarm_lines,
+    alarm_offers,
     log_lines,
+    marked,
     member_lines,
     network_lines,
     overview_lines,
     text_of,
+    wrapped,
 )
 from appliance.formats.settings import SETTINGS_FILE, Settings, encode_settings, load_settings
+from appliance.formats.site_view import SiteView
 from appliance.formats.status.console import FAILED, OperatorAct
-from tests.cores.console.worlds import Raw, healthy, looked, site
+from tests.cores.console.test_services import farmed, server
+from tests.cores.console.worlds import WALL_MS, Raw, healthy, looked, poll, replica, site
+from tests.cores.directory.statuses import view as farm_view
+from tests.statuses import VOLUME
 
+HOUR_US = 3_600_000_000
 START = "`tigerchat start --node-folder /var/lib/tigerchat/node`"
 
 HEALTHY = """\
@@ -109,6 +120,57 @@ def test_an_alarm_says_what_it_means_what_to_do_and_by_which_verb() -> None:
     assert text_of(alarm_lines(looked(healthy()))) == "No alarms."
 
 
+def changed(node: int, **changes: Any) -> Raw:
+    """The replica of that node answers so."""
+    return kept() | {Source("replica", node, 0): replica(node, **changes)}
+
+
+def stuck(name: str) -> Raw:
+    """A process of node-1 does not turn its loop."""
+    raw = kept()
+    for child in (raw[Source("supervisor", 1, 0)] or {})["children"]:
+        child["silent_ms"] = 2500 if child["name"] == name else 0
+    return raw
+
+
+VOLUME_SLOW = VOLUME | {"journal": VOLUME["journal"] | {"p99_us": 150_000}}
+FULL = VOLUME | {"disk_size": 1000, "disk_free": 50}
+AHEAD = {"agreed": True, "errors_us": {"1": 1_000_000}}
+LATE = {"late_s": 700, "late_s_max": 600}
+
+
+@pytest.mark.parametrize(
+    "answers, name, subject",
+    [
+        (changed(1, volume=VOLUME_SLOW), "disk_slow", "shard 0 on node-1"),
+        (changed(1, volume=FULL), "space", "shard 0 on node-1"),
+        (changed(0, role="primary", clock=AHEAD), "clock", "node-1"),
+        (kept() | {Source("replica", 1, 0): None}, "replica_down", "shard 0 on node-1"),
+        *((stuck(role), "role_stuck", f"{role} on node-1") for role in ("replica-0", "shipper")),
+        (changed(0, role="primary", shipping=LATE), "ship_late", "shard 0"),
+        (changed(1, faulty=3), "faulty", "shard 0 on node-1"),
+        (changed(1, commit=1234, commit_min=600), "lag", "shard 0 on node-1"),
+    ],
+)
+def test_a_fault_is_named_in_the_poll_that_sees_it_with_its_remedy_as_on_the_page(
+    answers: Raw, name: str, subject: str
+) -> None:
+    console = looked(answers)
+    (told,) = [
+        alarm for alarm in console.plain()["alarms"]
+        if (alarm["name"], alarm["subject"]) == (name, subject)
+    ]  # fmt: skip
+    text = text_of(alarm_lines(console))
+    (begin,) = [i for i, line in enumerate(text.splitlines()) if line.startswith(f"{name}  ")]
+    block = " ".join("\n".join(text.splitlines()[begin:]).split("\n\n")[0].split())
+    assert block.startswith(f"{name} {subject} for ")
+    for words in (told["text"], told["means"], f"What to do: {told['do']}"):
+        assert words in block
+    allowed = [offer["verb"] for offer in told["acts"] if not offer["refusal"]]
+    assert [verb.strip() for verb in block.split(" or: ")[1:]] == allowed
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
 def test_the_next_step_is_that_of_the_worst_alarm() -> None:
     text = text_of(overview_lines(looked(lost()), START)).replace("\n", " ")
     assert text.startswith("2 bad alarms  1 warning Next: " + REMEDIES["edge_down"].do)
@@ -122,17 +184,79 @@ def test_with_everything_down_it_says_how_to_start() -> None:
 
 def test_acts_are_those_of_the_table_each_once_with_its_refusal() -> None:
     console = looked(kept(stopped="replica-0"))
-    offers = act_offers(console, ["drain", "stop", "start"])
+    offers = act_offers(console)
     found = [(offer["act"], About(**offer["about"])) for offer in offers]
     assert len(found) == len(set(found))
     assert ("start", About(1, "replica-0")) in found and ("drain", About(0)) in found
     refused = next(o for o in offers if o["act"] == "stop" and o["about"]["process"] == "replica-0")
+    sites = [o["kind"] == "site" for o in offers]
+    assert sites == sorted(sites) and sites[-1], "what is about all comes last"
     assert "needed replicas" in refused["refusal"]
     at = offers.index(refused)
     text = text_of(act_lines(offers, at))
     assert f">  {refused['label']}" in text and "refused: without " in text
     assert text.count("refused: ") == 1, "of the chosen one alone"
     assert "nothing that could be done" in text_of(act_lines([], 0))
+
+
+def every_console() -> list[Console]:
+    """So that each act is offered by one."""
+    ahead = {Source("replica", i, 0): replica(i, clock={"log_ahead_us": HOUR_US}) for i in range(3)}
+    standby = site(4)
+    shard = dataclasses.replace(standby.shards[0], replica_count=3, standby_count=1)
+    standby = dataclasses.replace(standby, shards=[shard])
+    four = Console(SiteView(standby))
+    poll(four, kept(), now_ms=0, wall_ms=WALL_MS)
+    halted = kept()
+    child = {"name": "replica-0", "pid": None, "ready": False, "halt": "VOLUME_MOVED"}
+    halted |= {Source("supervisor", 1, 0): {"children": [child]}, Source("replica", 1, 0): None}
+    return [
+        four,
+        looked(halted),
+        looked(kept(stopped="edge-0")),
+        looked(kept() | ahead),
+        farmed(),
+        farmed(members=[server(2), server(3)], view=farm_view(publisher=3, excluded=["2"])),
+    ]
+
+
+def test_each_act_of_the_table_is_offered_or_stands_elsewhere_for_a_reason() -> None:
+    found = {offer["act"] for console in every_console() for offer in act_offers(console)}
+    assert found == BY_NAME.keys() - ELSEWHERE.keys()
+    assert ELSEWHERE.keys() < BY_NAME.keys() and all(ELSEWHERE.values())
+
+
+def test_the_label_of_an_act_names_all_that_it_is_about() -> None:
+    """It stands beside no row."""
+    for console in every_console():
+        for offer in act_offers(console):
+            for name in ("node", "other"):
+                of = {"farm-yield", "farm-publish", "step-down"}  # whoever it is: there is one
+                if name in offer["about"] and offer["act"] not in of:
+                    node = console.seen().site.nodes[offer["about"][name]].name
+                    assert node in offer["label"], offer["label"]
+
+
+def test_who_has_seen_an_alarm_stands_beside_it() -> None:
+    console = looked(healthy(), lost())
+    for offer, alarm in zip(alarm_offers(console), console.alarms(), strict=True):
+        assert offer["act"] == "alarm-seen" and offer["refusal"] == ""
+        assert unwritten(BY_NAME["alarm-seen"], offer["written"]) == ""
+        assert offer["written"] == {"alarm": alarm.name, "subject": alarm.subject}
+    alarm = console.alarms()[1]
+    assert "seen by" not in text_of(alarm_lines(console))
+    console.life.see(alarm.name, alarm.subject, "anna", 1)
+    assert text_of(alarm_lines(console)).count("seen by anna") == 1
+    shown = alarm_lines(console, chosen=1)
+    line = text_of(shown).splitlines()[marked(shown)]
+    assert line.startswith(f">  {alarm.name}  {alarm.subject}")
+
+
+def test_what_an_act_gives_is_shown_whole() -> None:
+    token = "eyJ" + "x-y" * 100
+    lines = text_of(wrapped(f"one\n\n{token}\ntwo words", 80)).splitlines()
+    assert lines[:2] == ["one", ""] and lines[-1] == "two words"
+    assert "".join(lines[2:-1]) == token and max(map(len, lines)) == 80
 
 
 def test_the_network_is_what_site_and_node_say(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,16 +13,23 @@ from textual.widgets._input import Input
 from textual.widgets._static import Static
 
 from appliance.base.errors import ApplianceError
+from appliance.base.printable import one_line
 from appliance.cores.console.cells import BAD, FAINT, GOOD, PLAIN, WARN, Cell
-from appliance.cores.console.model import SiteSnapshot
 from appliance.cores.console.small_screen import (
     Line,
     act_lines,
+    act_offers,
     alarm_lines,
+    alarm_offers,
+    marked,
     member_lines,
     overview_lines,
+    wrapped,
 )
+from appliance.formats.status.console import SEEN
+from appliance.roles.console.screen.chosen import Chosen
 from appliance.roles.console.screen.content import shown
+from appliance.roles.console.screen.offered import Offered
 from appliance.roles.console.screen.port import Port
 
 VIEWS = ("Overview", "Alarms", "Members", "Log", "Network", "Acts")
@@ -32,15 +38,10 @@ POLL_S = 1.0
 IDLE_S = 600.0  # without a key, then it is locked again
 COLUMNS = 20  # that left and right move by
 FAILURES = (ApplianceError, OSError)  # that are told, and tried again: the screen goes on
-SECRET_SIZE_MAX = 64  # characters that are typed
-
-
-@dataclass(slots=True)
-class _Chosen:
-    """An act that waits to be confirmed, or is under way."""
-
-    offer: dict[str, Any]
-    is_begun: bool = False
+SECRET_SIZE_MAX, ANSWER_SIZE_MAX = 64, 300  # characters that are typed
+SAID_LINES = 6  # below the view, at most
+ALARM_LINES, ACT_LINES = 7, 5  # are to be seen of what is marked: most have no more
+WHICH_SECRET = "The one-time secret that this node's console printed last (its journal has it):"
 
 
 class ConsoleScreen(App[None]):
@@ -50,12 +51,11 @@ class ConsoleScreen(App[None]):
     ALLOW_SELECT = False
     AUTO_FOCUS = None  # keys are for the views until something is asked
     INLINE_PADDING = 0
-    CSS = """
-    Static { width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
-    #head, #tabs, #keys { height: 1; }
-    #body { height: 1fr; }
-    #said { height: auto; max-height: 5; text-wrap: wrap; }
-    #typed { height: 1; }
+    CSS = f"""
+    Static {{ width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }}
+    #head, #tabs, #typed, #keys {{ height: 1; }}
+    #body {{ height: 1fr; }}
+    #said {{ height: auto; max-height: {SAID_LINES}; }}
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel")]  # of what is typed
 
@@ -63,9 +63,9 @@ class ConsoleScreen(App[None]):
         super().__init__()
         self.theme = "ansi-dark"  # the terminal's own colours
         self._port = port
-        self._view, self._top, self._left, self._row = OVERVIEW, 0, 0, 0
-        self._chosen: _Chosen | None = None
-        self._offered: tuple[SiteSnapshot, list[dict[str, Any]]] | None = None
+        self._view, self._top, self._left, self._offered = OVERVIEW, 0, 0, Offered()
+        self._chosen: Chosen | None = None
+        self._given: list[Line] = []  # by the act that ended last, until it is put away
         self._log_lines: list[Line] = []
         self._seen = False  # a first poll has ended
         self._touched_s = time.monotonic()
@@ -122,6 +122,8 @@ class ConsoleScreen(App[None]):
                 self._seen = True
                 if self._view == LOG:
                     await self._read_log()
+                elif self._view == ALARMS:
+                    await self._port.read_seen()
             except FAILURES as error:
                 self._say(str(error), BAD)
             if self._is_open and time.monotonic() > self._touched_s + IDLE_S:
@@ -143,29 +145,30 @@ class ConsoleScreen(App[None]):
     def _lines(self) -> list[Line]:
         if not self._seen:
             return [(Cell("asking …", FAINT),)]
+        if self._given:
+            return self._given
         console, width = self._port.console, self.size.width
+        offers, row = self._offers(), self._offered.row
         views: dict[int, Callable[[], list[Line]]] = {
             OVERVIEW: lambda: overview_lines(console, self._port.start),
-            ALARMS: lambda: alarm_lines(console, width),
+            ALARMS: lambda: alarm_lines(console, width, row),
             MEMBERS: lambda: member_lines(console),
             LOG: lambda: self._log_lines or [(Cell("reading …", FAINT),)],
             NETWORK: self._port.network,
-            ACTS: lambda: act_lines(self._offers(), self._row, width),
+            ACTS: lambda: act_lines(offers, row, width),
         }
         return views[self._view]()
 
     def _offers(self) -> list[dict[str, Any]]:
-        """What may be done as of the last poll."""
-        seen = self._port.console.seen()
-        if self._offered is None or self._offered[0] is not seen:
-            self._offered = seen, self._port.offers()
-        return self._offered[1]
+        """What may be done in this view, as of the last poll."""
+        return self._offered.now(self._port.console) if self._seen else []
 
     def _draw(self) -> None:
         """All of it, from what is known now."""
         lines = self._lines()
         height = max(1, self.query_one("#body", Static).size.height)
-        self._top = max(0, min(self._top, len(lines) - height))
+        least = marked(lines) - height + 1 if self._waits else 0  # what was chosen is to be seen
+        self._top = max(0, least, min(self._top, len(lines) - height))
         self._put("body", lines[self._top : self._top + height], self._left)
         self._put("head", [self._head(len(lines), height)])
         self._put("tabs", [tuple(map(self._tab, range(len(VIEWS))))])
@@ -176,7 +179,7 @@ class ConsoleScreen(App[None]):
 
     def _say(self, text: str, tone: str = PLAIN) -> None:
         """One sentence below the view; empty: none."""
-        self._put("said", [(Cell(text, tone),)] if text else [])
+        self._put("said", wrapped(one_line(text), self.size.width, tone))
 
     def _head(self, count: int, height: int) -> Line:
         lock = Cell("locked", WARN) if self._port.is_locked else Cell("signed in", GOOD)
@@ -193,13 +196,17 @@ class ConsoleScreen(App[None]):
         return Cell(f"[{word}]" if view == self._view else f" {word} ", PLAIN)
 
     def _help(self) -> Line:
-        if self._chosen is not None and self._chosen.is_begun:
-            words = "under way"
-        elif self._typed.display or self._chosen is not None:
+        if self._given:
+            words = "arrows, PgUp, PgDn move   Escape puts it away: it is shown once"
+        elif self._chosen is not None and len(self._chosen.unanswered) > 1:
+            words = "Enter goes on   Escape goes back"
+        elif self._typed.display or self._waits:
             words = "Enter does it   Escape goes back"
+        elif self._chosen is not None:
+            words = "under way   1-6 views   Escape: wait for it no more, it goes on"
         else:
             sign = "s signs in" if self._port.is_locked else "l locks" if self._was_locked else ""
-            choose = "Enter chooses" if self._view == ACTS else ""
+            choose = {ACTS: "Enter chooses", ALARMS: "Enter: seen"}.get(self._view, "")
             leave = "" if self._was_locked else "o new secret   q leaves"
             parts = ("1-6 views", "arrows, PgUp, PgDn move", choose, sign, leave)
             words = "   ".join(part for part in parts if part)
@@ -208,39 +215,52 @@ class ConsoleScreen(App[None]):
     # --- keys
 
     def _go_to(self, view: int) -> None:
+        if self._waits:
+            return
+        self._view, self._top, self._left = view, 0, 0
+        finds = {ALARMS: alarm_offers, ACTS: act_offers}
+        self._given, self._offered = [], Offered(finds.get(view))
         if self._chosen is None:
-            self._view, self._top, self._left, self._row = view, 0, 0, 0
             self._say("")
-            self._draw()
-            if view == LOG and self._seen:
-                self.run_worker(self._read_log(), name="log")
+        self._draw()
+        if view == LOG and self._seen:
+            self.run_worker(self._read_log(), name="log")
 
     def _move(self, by: int) -> None:
-        if self._view == ACTS and self._chosen is None:
-            count = len(self._offers()) if self._seen else 0
-            self._row = max(0, min(self._row + by, count - 1))
+        offers = [] if self._given or self._waits else self._offers()
+        if offers:
+            self._offered.mark(self._offered.row + by)
             height = max(1, self.query_one("#body", Static).size.height)
-            self._top = min(max(self._top, self._row - height + 2), self._row)
+            at, size = marked(self._lines()), ACT_LINES if self._view == ACTS else ALARM_LINES
+            self._top = min(max(self._top, at + size - height), at)
         else:
             self._top += by
         self._draw()
 
     def _turn(self, by: int) -> None:
-        self._top += by * max(1, self.query_one("#body", Static).size.height - 1)
-        self._draw()
+        count = by * max(1, self.query_one("#body", Static).size.height - 1)
+        if self._view == ACTS:
+            self._move(count)  # a line each: what is marked stays to be seen
+        else:
+            self._top += count
+            self._draw()
 
     def _shift(self, by: int) -> None:
         self._left = max(0, self._left + by)
         self._draw()
 
     def action_cancel(self) -> None:
-        if self._chosen is None or not self._chosen.is_begun:
+        if self._chosen is None or self._waits or self._typed.display:
             self._put_away()
             self._say("")
             self._draw()
+        else:
+            self._chosen.enough.set()
 
     def _leave(self) -> None:
         if not self._was_locked:
+            if self._chosen is not None:
+                self._chosen.enough.set()
             self.exit()
 
     async def action_quit(self) -> None:
@@ -256,25 +276,26 @@ class ConsoleScreen(App[None]):
     def _typed(self) -> Input:
         return self.query_one("#typed", Input)
 
-    def _ask(self, *, secret: bool) -> None:
+    def _ask(self, usual: str = "", *, secret: bool) -> None:
         field = self._typed
-        field.value, field.password = "", secret
+        field.max_length = SECRET_SIZE_MAX if secret else ANSWER_SIZE_MAX
+        field.value, field.password = usual, secret
+        field.cursor_position = len(usual)
         field.display, field.disabled = True, False
         self.set_focus(field)  # at once: what was typed quickly is for it
 
     def _put_away(self) -> None:
-        """What was typed, and an act that was not confirmed."""
+        """What was typed or given, and an act that has not begun."""
         field = self._typed
         self.set_focus(None)
         field.value, field.display, field.disabled = "", False, True
-        self._chosen = None
+        self._given = []
+        if self._waits:
+            self._chosen = None
 
     def _ask_secret(self) -> None:
-        if self._port.is_locked and self._chosen is None:
-            self._say(
-                "The one-time secret that the console of this node printed last (its journal has "
-                "it):"
-            )
+        if self._port.is_locked and not self._waits:
+            self._say(WHICH_SECRET)
             self._ask(secret=True)
             self._draw()
 
@@ -290,15 +311,20 @@ class ConsoleScreen(App[None]):
             self._say(f"One-time secret for the page, for half an hour: {secret}")
 
     async def _lock(self) -> None:
-        if self._is_open and self._chosen is None:
+        if self._is_open:
             await asyncio.to_thread(self._port.lock)
+            self._put_away()
             self._say("Locked.")
             self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         text = event.value.strip()
-        if self._chosen is not None:
-            self._begin(text)
+        if self._chosen is not None and self._waits:
+            if why := self._chosen.answer(text):
+                self._say(why, WARN)
+            else:
+                self._go_on()
+            self._draw()
             return
         self._put_away()
         self.run_worker(self._sign_in(text), name="sign-in")
@@ -314,46 +340,62 @@ class ConsoleScreen(App[None]):
 
     # --- acts
 
+    @property
+    def _waits(self) -> bool:
+        """For an act that was chosen to be confirmed."""
+        return self._chosen is not None and not self._chosen.is_begun
+
     def _choose(self) -> None:
-        if self._chosen is not None:
-            if not self._typed.display and not self._chosen.is_begun:
-                self._begin("")
+        if self._waits:
+            if not self._typed.display:
+                self._begin()
             return
-        if self._view != ACTS or not self._seen:
-            return
-        offers = self._offers()
+        offers = [] if self._given or self._chosen is not None else self._offers()
         if not offers:
             return
-        offer = offers[min(self._row, len(offers) - 1)]
+        offer = offers[self._offered.row]
         if offer["refusal"]:
             self._say(f"refused: {offer['refusal']}", WARN)
         elif self._port.is_locked:
             self._say("Locked: s signs in, with the secret that the console printed last.", WARN)
         else:
-            self._chosen = _Chosen(offer)
-            name = offer["typed"]
-            self._say(
-                offer["sentence"] + (f" Type {name} to say that it is meant:" if name else "")
-            )
-            if name:
-                self._ask(secret=False)
+            self._chosen = Chosen(offer)
+            if self._chosen.unanswered:
+                self._go_on()
+            else:
+                self._say(offer["sentence"])
         self._draw()
 
-    def _begin(self, typed: str) -> None:
+    def _go_on(self) -> None:
+        """Ask what is not answered yet, or begin."""
         chosen = self._chosen
         assert chosen is not None
+        question = chosen.question()
+        if question is None:
+            self._begin()
+            return
+        self._say(f"{chosen.offer['sentence']} {question.prompt}")
+        self._ask(question.usual, secret=False)
+
+    def _begin(self) -> None:
+        chosen = self._chosen
+        assert chosen is not None and chosen.question() is None
+        chosen.is_begun = True
         self._put_away()
-        self._chosen = _Chosen(chosen.offer, is_begun=True)
         self._say(f"{chosen.offer['sentence']} …")
         self._draw()
-        self.run_worker(self._carry_out(chosen.offer, typed), name="act")
+        self.run_worker(self._carry_out(chosen), name="act")
 
-    async def _carry_out(self, offer: dict[str, Any], typed: str) -> None:
+    async def _carry_out(self, chosen: Chosen) -> None:
+        offer, wanted = chosen.offer, (chosen.typed, chosen.written, chosen.enough)
         try:
-            await asyncio.to_thread(self._port.carry_out, offer, typed)
+            ended = await asyncio.to_thread(self._port.carry_out, offer, *wanted)
         except FAILURES as error:
             self._say(str(error), BAD)
         else:
-            self._say(f"Done, and seen: {offer['sentence']}", GOOD)
+            words = ", and seen" if ended.words == SEEN else f", {ended.words}"
+            self._say(f"Done{words}: {offer['sentence']}", GOOD)
+            if ended.text and not self._port.is_locked:
+                self._given, self._top, self._left = wrapped(ended.text, self.size.width), 0, 0
         self._chosen = None
         self._draw()

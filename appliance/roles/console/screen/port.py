@@ -1,9 +1,19 @@
 """What the screen needs of a site."""
 
+import threading
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from appliance.cores.console.console import Console
 from appliance.cores.console.small_screen import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An act that was done and seen: in words, and what it gives, once."""
+
+    words: str
+    text: str = field(default="", repr=False)
 
 
 class Port(Protocol):
@@ -29,8 +39,8 @@ class Port(Protocol):
     def log(self) -> list[Line]:
         """Takes a while."""
 
-    def offers(self) -> list[dict[str, Any]]:
-        """The acts that this screen can carry out, as `act_offers` has them."""
+    async def read_seen(self) -> None:
+        """Learn who has seen which alarm. Takes a while."""
 
     @property
     def is_locked(self) -> bool:
@@ -45,5 +55,13 @@ class Port(Protocol):
     def lock(self) -> None:
         """As at the start; where nothing was locked then, nothing is now. Takes a while."""
 
-    def carry_out(self, offer: dict[str, Any], typed: str) -> None:
-        """Do the act, and return when it was seen. Takes a while."""
+    def carry_out(
+        self,
+        offer: dict[str, Any],
+        typed: str,
+        written: dict[str, str],
+        enough: threading.Event,
+    ) -> Ended:
+        """Do the act, and return when it was seen; `written` by the names of what it asks for.
+        Takes a while, until `enough` at most where a console does it: then it goes on, which is an
+        error here."""
