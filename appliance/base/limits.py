@@ -91,6 +91,9 @@ PEER_ADDRESSES_MAX = 1024  # from which members came; the longest unseen is forg
 HANDSHAKE_MS_MAX = 5_000  # to show it
 DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500  # between tries, doubled, with jitter
 LOCAL_ROOMS_MAX = 4096  # rows of 128 bytes in one answer to an edge of the same node
+# The log of a shard of which a node holds no replica, as its edges read it at another node.
+REMOTE_ROOMS_MAX = 256  # rows of rooms, with their names, in one answer
+REMOTE_KEEP_MS = 250  # for which a replica keeps a question about records that are not there yet
 CLIENT_ROUTES_MAX = 4096  # clients whose connection is remembered; the oldest is forgotten
 
 # --- streams of objects and federation ------------------------------------------------------------

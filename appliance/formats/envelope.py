@@ -103,7 +103,8 @@ COMMAND_NAMES = {
 # what a client (sender 255) may send to a replica
 COMMANDS_CLIENT = frozenset((REQUEST, PING_CLIENT))
 
-# 0x40 to 0x4f: between processes of one node only (`local.py`).
+# 0x40 to 0x4f: between processes of one node only (`local.py`); 0x50 to 0x5f: what an edge asks
+# replicas of other nodes to read their log (`remote.py`).
 
 # Operations of a request or prepare.
 (

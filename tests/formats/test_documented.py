@@ -14,6 +14,7 @@ MODULES = (
     "record",
     "envelope",
     "command",
+    "remote",
     "session",
     "superblock",
     "lives",

@@ -84,8 +84,17 @@ def state(member: Member) -> MemberState:
 
 def stale_ms(state: MemberState, tick_ms: int) -> int:
     """For how long the member has heard no quorum, once that means something; else 0."""
+    return _stale_ms(state.quorum_silent_ticks, tick_ms)
+
+
+def member_stale_ms(member: Member, tick_ms: int) -> int:
+    """The same, of the member itself."""
+    return _stale_ms(_quorum_silent(member), tick_ms)
+
+
+def _stale_ms(ticks: int, tick_ms: int) -> int:
     assert tick_ms > 0
-    ticks = state.quorum_silent_ticks
+    assert ticks >= 0
     return ticks * tick_ms if ticks * TICK_MS > QUORUM_SILENT_MS_MAX else 0
 
 

@@ -9,6 +9,7 @@
     frames        what is sent: signed, and on its way to members or to the client that asked
     pauses        what it does when nothing comes
     answers       what edges and other processes of this node ask
+    remote_readers  what edges of other nodes ask that read the log
 
 This is the loop of `cores/vsr`, whose duties stand there, turned into callbacks: `Ticks.catch_up`
 counts what has passed, events of one reading are fed to the core, `_go_on` performs and plans the

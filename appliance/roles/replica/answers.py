@@ -1,28 +1,63 @@
-"""What processes of the same node ask of a replica: how to read its log, and what its rooms are."""
+"""What is asked of a replica: by processes of its node how to read its log, and what its rooms are;
+by edges of other nodes the log itself."""
+
+from collections import Counter
 
 from appliance.base.limits import LOCAL_ROOMS_MAX
 from appliance.cores.rooms.rooms import Rooms
 from appliance.cores.vsr.replica import Replica
-from appliance.cores.vsr.report import stale_ms
+from appliance.cores.vsr.report import member_stale_ms, stale_ms
 from appliance.drivers.host.node_folder import NodeFolder
+from appliance.drivers.network.link import Connection
 from appliance.drivers.nvme.volume import Volume
-from appliance.formats.envelope import Message
+from appliance.formats.envelope import Header, Message
 from appliance.formats.geometry import ROOM_ROW_SIZE
 from appliance.formats.segment import ring_size
 from appliance.formats.site import Shard
-from appliance.formats.status.replica import Attachment
+from appliance.formats.status.replica import Attachment, LogStanding
+from appliance.roles.replica.frames import Frames
+from appliance.roles.replica.remote_readers import RemoteReaders
 
 _ROOM_ID_SIZE = 16
 
 
 class Answers:
-    """Of the replica of `shard` on `node`."""
+    """Of the replica of `shard` on `node`, whose ring is `ring`."""
 
     def __init__(
-        self, node: NodeFolder, shard: Shard, core: Replica, rooms: Rooms, volume: Volume
+        self,
+        node: NodeFolder,
+        shard: Shard,
+        core: Replica,
+        rooms: Rooms,
+        volume: Volume,
+        *,
+        ring: memoryview,
+        frames: Frames,
+        drops: Counter[str],
     ) -> None:
         self._node, self._shard, self._volume = node, shard, volume
-        self._core, self._rooms = core, rooms
+        self._core, self._rooms, self._frames = core, rooms, frames
+        self.remote = RemoteReaders(
+            rooms, volume, ring, send=self._send_remote, standing=self._standing, drops=drops
+        )
+
+    def _send_remote(self, connection: Connection, header: Header, body: bytes) -> None:
+        """To an edge of another node, once frames are numbered in this life."""
+        if self._core.incarnation_durable == self._core.incarnation:
+            self._frames.answer(self._core.incarnation_durable, connection, header, body)
+
+    def _standing(self) -> LogStanding:
+        """Who does not belong to the group, or not yet, may never hear what comes."""
+        core = self._core
+        return LogStanding(
+            status=core.status.name.lower() if core.index >= 0 else "outside",
+            state_ready=core.state_ready,
+            commit_min=core.commit_min,
+            commit_max=core.commit_max,
+            stale_ms=member_stale_ms(core, self._node.site.tick_ms),
+            oldest_segment=self._rooms.oldest_segment,
+        )
 
     def attachment(self, log_seq: int) -> Attachment:
         """What an edge must know to read ring and segments, and whether it may yet. `log_seq`: the

@@ -70,6 +70,11 @@ class Frames:
         else:
             del self._clients[client]
 
+    def answer(self, incarnation: int, connection: Connection, header: Any, body: Any) -> None:
+        """To an edge of another node, on the connection on which it asked."""
+        if connection.send(self._frame(incarnation, header, body)):
+            self._sent[header.command] += 1
+
     def remember(self, client: bytes, connection: Connection) -> None:
         """Where a client was heard. Clients of a lost connection are forgotten when they are
         answered in vain."""

@@ -16,6 +16,7 @@ from appliance.drivers.network.suspicions import Suspicions
 from appliance.drivers.network.tls import client_context, server_context
 from appliance.formats.command import COMMANDS_MEMBER
 from appliance.formats.envelope import COMMANDS_CLIENT, SENDER_CLIENT
+from appliance.formats.remote import QUESTIONS
 from appliance.formats.site import Shard
 
 
@@ -111,7 +112,7 @@ class MemberLinks:
             for member, node in enumerate(self._shard.members)
             if node == connection.node
         }
-        senders[SENDER_CLIENT] = Sender(COMMANDS_CLIENT, NonceWindow())
+        senders[SENDER_CLIENT] = Sender(COMMANDS_CLIENT | QUESTIONS, NonceWindow())
         peer = self._node.site.nodes[connection.node]
         return Checks(
             cluster=self._node.site.cluster,

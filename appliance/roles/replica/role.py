@@ -45,14 +45,9 @@ from appliance.drivers.nvme.room import Room
 from appliance.drivers.nvme.volume import Volume
 from appliance.formats import local
 from appliance.formats.command import client_of
-from appliance.formats.envelope import (
-    COMMANDS_CLIENT,
-    SENDER_CLIENT,
-    Header,
-    Message,
-    by_command,
-)
+from appliance.formats.envelope import COMMANDS_CLIENT, SENDER_CLIENT, Message, by_command
 from appliance.formats.local import LOCAL_BROKEN, LOCAL_READ_ROOMS, LOCAL_ROOMS, LOCAL_STATUS
+from appliance.formats.remote import QUESTIONS
 from appliance.formats.segment import ring_size
 from appliance.formats.site import SITE_FILE
 from appliance.formats.site_view import SiteView
@@ -81,8 +76,7 @@ class ReplicaRole:
         lock_replica(node.path, number)  # held until this process ends
         self._volume = Volume(node.volume(number), flush_slow_ms=node.settings.flush_slow_ms)
         geometry = self._volume.geometry
-        ring_bytes = ring_size(geometry)
-        ring_fd, ring = make_ring(ring_bytes)
+        ring_fd, ring = make_ring(ring_size(geometry))
         cluster = node.site.cluster
         self._rooms = Rooms(
             geometry=geometry,
@@ -105,7 +99,6 @@ class ReplicaRole:
         self._counters_local: Counter[str] = Counter()  # of connections within this node
         self._received = [0] * 256  # messages, by command
         self._marks: Counter[str] = Counter()
-        self._answers = Answers(node, self._shard, self._core, self._rooms, self._volume)
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._published = self._announced = 0
         self._figures = Figures()
@@ -141,6 +134,10 @@ class ReplicaRole:
             key=node.signing_key,
             counters=self._members.counters,
         )
+        self._answers = Answers(
+            node, self._shard, self._core, self._rooms, self._volume,
+            ring=ring, frames=self._frames, drops=self._members.drops,
+        )  # fmt: skip
 
     def _on_view(self, view: SiteView) -> None:
         """The site file names more nodes."""
@@ -248,6 +245,7 @@ class ReplicaRole:
     def _woke(self) -> None:
         """Because something of the core was due, and several times a second in any case."""
         self._perform()
+        self._answers.remote.on_time()
         self._core.on_space(short=self._room.is_short(self._rooms.log_seq, self._oldest()))
         if self._told != (told := condition(self._core)):
             self._told = told
@@ -311,6 +309,7 @@ class ReplicaRole:
         if self._published != self._announced:
             self._announced = self._published
             self._local.committed(self._published, self._rooms.crossing_log_seq)
+            self._answers.remote.on_published(self._published)
 
     # --- connections, of other nodes and of this one
 
@@ -338,27 +337,28 @@ class ReplicaRole:
     def on_closed(self, connection: Connection) -> None:
         """Clients of a lost connection are forgotten when they are answered in vain."""
         self._members.on_closed(connection)
+        self._answers.remote.on_closed(connection)
 
     # --- what processes of this node ask
 
     def _answer(self, connection: Connection, message: Message) -> None:
         header = message.header
+        if header.command in QUESTIONS:
+            return self._answers.remote.on_question(connection, message)
         if header.command == LOCAL_STATUS:
             if message.body == local.STEP_DOWN:
                 self._beat.task(asyncio.create_task(self._step_down()))
             scrub.hurry(self._core, message.body)
             body = json.dumps(plain(self.status())).encode()
-            self._reply(connection, local.answer(header, LOCAL_STATUS, body=body), body)
-            return None
-        if header.command == LOCAL_BROKEN:
+            answer = local.answer(header, LOCAL_STATUS, body=body)
+        elif header.command == LOCAL_BROKEN:
             return self._core.on_segment_broken(header.op)
-        assert header.command == LOCAL_READ_ROOMS
-        body = self._answers.rooms(message)
-        answer = local.answer(header, LOCAL_ROOMS, op=self._rooms.log_seq, body=body)
-        return self._reply(connection, answer, body)
-
-    def _reply(self, connection: Connection, header: Header, body: bytes) -> None:
-        connection.send(self._local.signer.frame(header, body))
+        else:
+            assert header.command == LOCAL_READ_ROOMS
+            body = self._answers.rooms(message)
+            answer = local.answer(header, LOCAL_ROOMS, op=self._rooms.log_seq, body=body)
+        connection.send(self._local.signer.frame(answer, body))
+        return None
 
     def status(self) -> ReplicaStatus:
         """Everything an operator may want to know."""
