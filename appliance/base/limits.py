@@ -93,6 +93,7 @@ DIAL_BACKOFF_MS_MIN, DIAL_BACKOFF_MS_MAX = 20, 500  # between tries, doubled, wi
 LOCAL_ROOMS_MAX = 4096  # rows of 128 bytes in one answer to an edge of the same node
 # The log of a shard of which a node holds no replica, as its edges read it at another node.
 REMOTE_ROOMS_MAX = 256  # rows of rooms, with their names, in one answer
+REMOTE_SEGMENTS_MAX = 8  # sealed ones that an edge keeps of a shard, 23 MiB of disk each
 REMOTE_KEEP_MS = 250  # for which a replica keeps a question about records that are not there yet
 CLIENT_ROUTES_MAX = 4096  # clients whose connection is remembered; the oldest is forgotten
 
