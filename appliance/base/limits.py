@@ -95,6 +95,8 @@ LOCAL_ROOMS_MAX = 4096  # rows of 128 bytes in one answer to an edge of the same
 REMOTE_ROOMS_MAX = 256  # rows of rooms, with their names, in one answer
 REMOTE_SEGMENTS_MAX = 8  # sealed ones that an edge keeps of a shard, 23 MiB of disk each
 REMOTE_KEEP_MS = 250  # for which a replica keeps a question about records that are not there yet
+REMOTE_SILENT_MS_MAX = 2_000  # for which a replica that says nothing is asked
+REMOTE_AGAIN_MS = 500  # for which a segment that was not to be had is not asked for again
 CLIENT_ROUTES_MAX = 4096  # clients whose connection is remembered; the oldest is forgotten
 
 # --- streams of objects and federation ------------------------------------------------------------

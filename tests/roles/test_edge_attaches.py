@@ -10,7 +10,9 @@ from appliance.formats.client.connection import ErrorFrame
 from appliance.formats.client.history import SnapshotChunk, SnapshotRequest
 from appliance.formats.status.replica import LogStanding
 from appliance.formats.status.status import parse
-from appliance.roles.edge.replicas import Local, ReplicaFeed, why_behind
+from appliance.roles.edge.local_replica import Local
+from appliance.roles.edge.replica_feed import ReplicaFeed
+from appliance.roles.edge.standing import why_behind
 from tests.cores.edge.world import World
 from tests.statuses import attachment
 

@@ -255,10 +255,10 @@ def test_what_replicas_say_wakes_an_edge_for_its_clients_alone(make_site: MakeSi
         (link,) = edge._replicas._links.values()
         await until(lambda: not edge.health() and edge._waking._idle() == DESERTED_TICKS - 1)
         assert not edge._awake
-        edge._replicas.local(0).on_batch(link)
+        edge._replicas._locals[0].on_batch(link)
         assert not edge._awake
         wire = await Wire.dial(site, edge)
-        edge._replicas.local(0).on_batch(link)
+        edge._replicas._locals[0].on_batch(link)
         assert edge._awake
         await until(lambda: edge._waking._idle() == QUIET_TICKS - 1)
         await wire.close()

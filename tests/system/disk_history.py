@@ -47,21 +47,24 @@ def histories(site: LocalSite, nodes: Iterable[int], *, level: bool = True) -> l
     """What the disks of each node say was stored, one shard after the other. Not `level`: a node
     may have been stopped while it was still sent what it had missed, see `history`."""
 
-    def of_shard(node: int, shard: int) -> list[Stored]:
-        blocks = site.inspect(node, "superblock", shard=shard)
-        block = next(row for row in blocks if row["kind"] == "superblock")
-        return history(
-            site.inspect(node, "segment", "--records", shard=shard),
-            site.inspect(node, "wal", "--records", shard=shard),
-            block["checkpoint_log_seq"],
-            level=level,
-        )
-
     def one(node: int) -> list[Stored]:
-        return [record for shard in range(site.shards) for record in of_shard(node, shard)]
+        shards = range(site.shards)
+        return [record for shard in shards for record in of_shard(site, node, shard, level=level)]
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(one, nodes))
+
+
+def of_shard(site: LocalSite, node: int, shard: int, *, level: bool = True) -> list[Stored]:
+    """What the disk of one node says was stored in one shard."""
+    blocks = site.inspect(node, "superblock", shard=shard)
+    block = next(row for row in blocks if row["kind"] == "superblock")
+    return history(
+        site.inspect(node, "segment", "--records", shard=shard),
+        site.inspect(node, "wal", "--records", shard=shard),
+        block["checkpoint_log_seq"],
+        level=level,
+    )
 
 
 def history(

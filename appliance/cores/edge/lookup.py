@@ -9,7 +9,7 @@ row can never be sure that there is no such room: it may be behind and not know 
 tables at the moment. That is for the log to say (`publish.pack_probe`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -220,6 +220,14 @@ class Lookup:
                 self._lost.pop(room_id, None)
                 ready += self._waiting.pop(room_id, [])
         return ready, lacking
+
+    def on_names(self, shard: int, rows: bytes, names: Sequence[bytes]) -> None:
+        """Names of rooms beside their rows, empty where one is not known, as another node tells
+        them: whether it is right follows from the room's id."""
+        for row, told in zip(np.frombuffer(rows, ROOM_ROW), names, strict=True):
+            name = told.decode(errors="replace")
+            if told and room_id_of(name) == row["room_id"].tobytes():
+                self.named(room_id_of(name), shard, name)
 
     def _on_shard_row(self, log_seq: int, row: np.void) -> None:
         log = self._logs.get(TOLD_IN)

@@ -45,6 +45,8 @@ class EdgeStatus(Status, frozen=True, kw_only=True):
     live_events: int = 0
     stored_events: int = 0
     log_seq: dict[int, int] = {}  # by shard
+    # by shard of which its node holds no replica: the node that tells its log; empty: none does
+    remote: dict[int, str] = {}
     waiting: dict[int, int] = {}  # records, by shard
     ack: Latencies
     knobs: dict[str, str] = {}

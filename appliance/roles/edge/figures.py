@@ -53,6 +53,7 @@ def edge_status(
     number: int,
     health: str,
     directory: HeldDirectory,
+    remote: dict[int, str],
     ack: Latencies,
     process: ProcessFigures,
     beat: Turns,
@@ -85,6 +86,7 @@ def edge_status(
         live_events=edge.fanout.live_events,
         stored_events=edge.fanout.stored_events,
         log_seq={shard: log.log_seq for shard, log in edge.logs.items()},
+        remote=remote,
         waiting=clients.waiting,
         ack=ack,
         process=process,
@@ -97,20 +99,22 @@ def edge_status(
     )
 
 
-def why_unhealthy(node: NodeFolder, edge: Edge, log_sessions: EdgeLogSessions) -> str:
-    """Why this node does not serve; empty while it does."""
-    for shard in node.shards:
-        if shard.number not in edge.logs:
-            return f"the replica of shard {shard.number} is not attached"
-        if shard.number in edge.behind:
-            why = edge.behind[shard.number]
-            return f"the replica of shard {shard.number} is {why}"
-        if shard.number in edge.stale:
-            since_us = edge.stale[shard.number]
-            return (
-                f"the replica of shard {shard.number} hears no quorum; "
-                f"stale_since {since_us // 1_000_000}"
-            )
+def why_unhealthy(
+    node: NodeFolder, edge: Edge, log_sessions: EdgeLogSessions, remote: dict[int, str]
+) -> str:
+    """Why this node does not serve; empty while it does. `remote`: as `EdgeStatus.remote`."""
+    for shard in node.site.shards:
+        number = shard.number
+        teller = remote.get(number)
+        whose = f"the replica of shard {number}" + (f" on {teller}" if teller else "")
+        if teller == "" and (number not in edge.logs or number in edge.stale):
+            return f"no node tells the log of shard {number}"
+        if number not in edge.logs:
+            return f"{whose} is not attached"
+        if number in edge.behind:
+            return f"{whose} is {edge.behind[number]}"
+        if number in edge.stale:
+            return f"{whose} hears no quorum; stale_since {edge.stale[number] // 1_000_000}"
     for shard in node.site.shards:
         if not log_sessions.sessions.has_session(shard.number):
             return f"shard {shard.number} has no primary that answers"

@@ -220,16 +220,16 @@ class EdgeRole:
             elif kind == CLOSE:
                 closing.append(effect)
             elif kind == LOOKUP:
-                self._replicas.local(effect[1]).lookup(effect[2])
+                self._replicas.reader(effect[1]).lookup(effect[2])
             elif kind == ASK:
                 self._replicas.objects.ask(effect[1], effect[2])
             elif kind == SAY:
                 self._replicas.objects.say(effect[1])
             elif kind == MEND:
-                self._replicas.local(effect[1]).mend(effect[2])
+                self._replicas.reader(effect[1]).repair(effect[2])
             else:
                 assert kind == LIST
-                self._replicas.local(effect[1]).list(effect[2], effect[3])
+                self._replicas.reader(effect[1]).list(effect[2], effect[3])
         for session, frames in self._edge.take_output():
             connection = session.connection
             if connection is not None:
@@ -369,7 +369,8 @@ class EdgeRole:
 
     def health(self) -> str:
         """Why this node does not serve; empty while it does."""
-        return why_unhealthy(self._node, self._edge, self._log_sessions)
+        remote = self._replicas.remote()
+        return why_unhealthy(self._node, self._edge, self._log_sessions, remote)
 
     def status(self) -> EdgeStatus:
         return edge_status(
@@ -380,6 +381,7 @@ class EdgeRole:
             number=self._number,
             health=self.health(),
             directory=self._directory.told(),
+            remote=self._replicas.remote(),
             ack=self._log_sessions.latency.figures(),
             process=self._figures.read(),
             beat=self._beat.told(),

@@ -46,6 +46,7 @@ from appliance.formats.record import (
     RECORD,
     RECORD_STRUCT,
     record_hash,
+    seal,
 )
 from appliance.formats.room_name import room_id_of
 
@@ -178,7 +179,7 @@ class Shard:
             assert policy is not None
             room |= {"policy": log_seq, "bits": policy.bits}
         timestamp = START_US + len(self.log) * self.step_us
-        record = RECORD_STRUCT.pack(
+        made = RECORD_STRUCT.pack(
             room_id,
             msg_id,
             author,
@@ -197,6 +198,7 @@ class Shard:
             room["count"],
             log_seq,
         )
+        record = _sealed(made)
         room["head"] = record_hash(record)
         self.log.append(record)
         self.write(record, log_seq)
@@ -259,6 +261,13 @@ class Shard:
         row["policy"] = np.void(struct.pack("<QQQ", *policy))
         row["sites"][0, 0] = bool(room.get("bits", 0) & POLICY_SHARED)
         return row.tobytes()
+
+
+def _sealed(record: bytes) -> bytes:
+    """As a replica seals what it stores."""
+    made = bytearray(record)
+    seal(made, 0)
+    return bytes(made)
 
 
 def _result(
