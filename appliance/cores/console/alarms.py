@@ -5,6 +5,7 @@ replica_down    bad    a replica on this machine does not answer
 stale           bad    a replica hears no quorum: what its node serves may be old
 replica_halted  bad    a replica stopped itself because going on could lose data
 edge_down       bad    an edge on this machine does not answer
+edge_untold     bad    an edge whose node holds no replica of a shard hears its log from no node
 role_stuck      bad    the beat of a process on this machine stands
 suspicious      bad    a node sends messages that no honest peer sends
 member_refused  bad    a member has forgotten what it promised, holds another state, or speaks

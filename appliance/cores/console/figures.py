@@ -153,6 +153,7 @@ class Edge:
     cpu_percent: float
     rss: int
     transports: tuple[Transport, ...]  # those by which anything came
+    untold: tuple[int, ...]  # shards whose log no node tells it
 
 
 def replica_of(status: ReplicaStatus) -> Replica:
@@ -350,6 +351,7 @@ def edge_of(status: EdgeStatus) -> Edge:
         cpu_percent=status.process.cpu_percent,
         rss=status.process.rss,
         transports=_transports(status),
+        untold=tuple(shard for shard, teller in sorted(status.remote.items()) if not teller),
     )
 
 

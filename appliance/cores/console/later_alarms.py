@@ -1,4 +1,5 @@
-"""Rules about what is not wrong yet, or is seen only against what was before."""
+"""Rules about what is not wrong yet, is seen only against what was before, or is told by one
+process of others."""
 
 from collections.abc import Iterator
 
@@ -46,6 +47,16 @@ def _role_down(snapshot: SiteSnapshot) -> Iterator[Alarm]:
             yield Alarm("role_down", "warn", subject, words, about=About(node, name))
 
 
+def _untold(snapshot: SiteSnapshot) -> Iterator[Alarm]:
+    for edge in snapshot.edges:
+        if edge.own is not None and edge.own.untold and not edge.removed:
+            subject = f"edge {edge.number} on {node_name(snapshot, edge.node)}"
+            numbers = ", ".join(map(str, edge.own.untold))
+            words = f"no node tells it the log of shard {numbers}"
+            about = About(edge.node, f"edge-{edge.number}")
+            yield Alarm("edge_untold", "bad", subject, words, about=about)
+
+
 def _flush_slow(snapshot: SiteSnapshot) -> Iterator[Alarm]:
     for shard in snapshot.shards:
         for member in shard.members:
@@ -88,4 +99,4 @@ def _move_stands(snapshot: SiteSnapshot) -> Iterator[Alarm]:
         yield Alarm("move_stands", "warn", node_name(snapshot, node), words)
 
 
-LATER_RULES = (_quorum_thin, _role_down, _flush_slow, _certificate, _move_stands)
+LATER_RULES = (_quorum_thin, _role_down, _untold, _flush_slow, _certificate, _move_stands)

@@ -34,6 +34,10 @@ REMEDIES: dict[str, Remedy] = {
         START_AGAIN,
         ("start", "undrain"),
     ),
+    "edge_untold": Remedy(
+        "An edge whose node holds no replica of a shard hears the shard's log from no other node.",
+        "Bring up nodes that hold the shard, of this version; look at the network to them.",
+    ),
     "role_down": Remedy("A process of a node gives no data.", START_AGAIN, ("start",)),
     "role_stuck": Remedy(
         "The beat of a process stands: its loop hangs, or it was stopped.",

@@ -8,7 +8,7 @@ from appliance.cores.console.console import Console
 from appliance.cores.console.model import Source
 from appliance.formats.status.farm import MovesStatus, PostedStatus, SignedDirectory
 from appliance.formats.status.part import plain
-from tests.cores.console.worlds import healthy, looked, names
+from tests.cores.console.worlds import edge, healthy, looked, names
 from tests.cores.directory.statuses import server, status, view
 
 
@@ -126,6 +126,15 @@ def test_objects_that_take_no_edits_are_an_alarm() -> None:
     assert names(looked(healthy() | {Source("metadata", 1, 0): full})) == [
         ("objects_refuse", "node-1")
     ]
+
+
+def test_an_edge_to_which_no_node_tells_the_log_of_a_shard_is_an_alarm() -> None:
+    told = edge(remote={1: "node-2", 2: "", 3: ""})
+    console = looked(healthy() | {Source("edge", 1, 0): told})
+    assert names(console) == [("edge_untold", "edge 0 on node-1")]
+    (alarm,) = console.alarms()
+    assert alarm.severity == "bad" and alarm.text == "no node tells it the log of shard 2, 3"
+    assert names(looked(healthy() | {Source("edge", 1, 0): edge(remote={1: "node-2"})})) == []
 
 
 def federation_answer(node: int, *, carries: bool, **changes: Any) -> dict[str, Any]:
