@@ -101,10 +101,8 @@ class ReplicaRole:
         self._marks: Counter[str] = Counter()
         self._watch = SiteWatch(node.path / SITE_FILE, node.view, self._on_view, log.error)
         self._published = self._announced = 0
-        self._figures = Figures()
         self._knobs: dict[str, str] = {}
-        self._exit_code = 0
-        self._life = Lifetime()
+        self._figures, self._life, self._exit_code = Figures(), Lifetime(), 0
         second, on_bug = self._each_second, self._on_bug
         self._beat = Beat(f"shard {number}", log, self._life, second=second, on_bug=on_bug)
         ticks = self._beat.ticks(

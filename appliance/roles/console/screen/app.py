@@ -370,8 +370,7 @@ class ConsoleScreen(App[None]):
         """Ask what is not answered yet, or begin."""
         chosen = self._chosen
         assert chosen is not None
-        question = chosen.question()
-        if question is None:
+        if (question := chosen.question()) is None:
             self._begin()
             return
         self._say(f"{chosen.offer['sentence']} {question.prompt}")
