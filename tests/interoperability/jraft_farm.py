@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance.base.errors import StorageError
 from appliance.cores.raft.dial import Challenges
 from appliance.cores.raft.effects import HardState, Saved
 from appliance.drivers.network.farm_stream import Route
@@ -64,6 +65,7 @@ class MixedFarm:
         self.folder, self.classes, self.ports = folder, classes, ports
         self.theirs: dict[int, subprocess.Popen[bytes]] = {}
         self.ours: dict[int, forked.Started] = {}
+        self.seen: set[int] = set()  # those of ours whose store was read
         folder.mkdir(parents=True, exist_ok=True)
 
     def endpoint(self, member: int) -> str:
@@ -167,9 +169,13 @@ class MixedFarm:
 
     def saved(self, member: int) -> Saved:
         """What lies on the disk of a member of ours, whether it runs or not."""
-        if not (self.folder_of(member) / STORE_FOLDER).exists():
-            return Saved()
-        storage = FarmStorage(self.folder_of(member) / STORE_FOLDER, read_only=True)
+        try:
+            storage = FarmStorage(self.folder_of(member) / STORE_FOLDER, read_only=True)
+        except StorageError:
+            if member in self.seen:
+                raise
+            return Saved()  # it is being made
+        self.seen.add(member)
         try:
             return storage.load(HardState())
         finally:
