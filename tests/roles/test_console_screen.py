@@ -553,6 +553,21 @@ def test_what_was_given_is_not_left_on_a_screen_that_is_locked_again(
     told(port, story)
 
 
+def test_a_look_that_ends_while_the_screen_goes_draws_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = Scripted(healthy())
+    monkeypatch.setattr(app_module, "POLL_S", 0.1)
+
+    async def story(person: Person) -> None:
+        await person.screen.query("Static").remove()
+        polls = port.polls
+        await until(lambda: port.polls >= polls + 3 or not person.screen.is_running)
+        assert person.screen.is_running
+
+    told(port, story)
+
+
 def test_what_the_machine_refuses_is_told_and_the_screen_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,8 +34,7 @@ from appliance.roles.console.screen.port import Port
 
 VIEWS = ("Overview", "Alarms", "Members", "Log", "Network", "Acts")
 OVERVIEW, ALARMS, MEMBERS, LOG, NETWORK, ACTS = range(len(VIEWS))
-POLL_S = 1.0
-IDLE_S = 600.0  # without a key, then it is locked again
+POLL_S, IDLE_S = 1.0, 600.0  # between two looks; without a key, then it is locked again
 COLUMNS = 20  # that left and right move by
 FAILURES = (ApplianceError, OSError)  # that are told, and tried again: the screen goes on
 SECRET_SIZE_MAX, ANSWER_SIZE_MAX = 64, 300  # characters that are typed
@@ -143,10 +142,8 @@ class ConsoleScreen(App[None]):
         return self._was_locked and not self._port.is_locked
 
     def _lines(self) -> list[Line]:
-        if not self._seen:
-            return [(Cell("asking …", FAINT),)]
-        if self._given:
-            return self._given
+        if not self._seen or self._given:
+            return self._given or [(Cell("asking …", FAINT),)]
         console, width = self._port.console, self.size.width
         offers, row = self._offers(), self._offered.row
         views: dict[int, Callable[[], list[Line]]] = {
@@ -164,7 +161,9 @@ class ConsoleScreen(App[None]):
         return self._offered.now(self._port.console) if self._seen else []
 
     def _draw(self) -> None:
-        """All of it, from what is known now."""
+        """All of it, from what is known now; nothing while it comes or goes."""
+        if not self.query("#keys"):
+            return
         lines = self._lines()
         height = max(1, self.query_one("#body", Static).size.height)
         least = marked(lines) - height + 1 if self._waits else 0  # what was chosen is to be seen
@@ -175,7 +174,8 @@ class ConsoleScreen(App[None]):
         self._put("keys", [self._help()])
 
     def _put(self, name: str, lines: list[Line], left: int = 0) -> None:
-        self.query_one(f"#{name}", Static).update(shown(lines, left))
+        for part in self.query(f"#{name}").results(Static):  # none is left of a screen that goes
+            part.update(shown(lines, left))
 
     def _say(self, text: str, tone: str = PLAIN) -> None:
         """One sentence below the view; empty: none."""
@@ -192,8 +192,8 @@ class ConsoleScreen(App[None]):
         )
 
     def _tab(self, view: int) -> Cell:
-        word = f"{view + 1} {VIEWS[view]}"
-        return Cell(f"[{word}]" if view == self._view else f" {word} ", PLAIN)
+        begin, end = "[]" if view == self._view else "  "
+        return Cell(f"{begin}{view + 1} {VIEWS[view]}{end}", PLAIN)
 
     def _help(self) -> Line:
         if self._given:
